@@ -1,0 +1,64 @@
+# Everything runs in .venv, which is made on first use and brought up to date
+# whenever pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
+BENCHMARKS ?= benchmarks/memory.py
+BENCH_ARGS ?=
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+
+# One torch thread a test worker: two workers with a pool each would fight for the cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint format bench docs clean distclean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf '%-18s %s\n' "$$name" "$$text"; done
+
+install: $(STAMP) ## Make .venv and install the package with all extras in it
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
+	@touch $@
+
+demo: $(STAMP) ## Play Atari, fill SB3's buffer and ours, train with both, compare (3 minutes)
+	$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)
+
+test: $(STAMP) ## Run the fast tests
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-all: $(STAMP) ## Run all tests, with the training runs and the clean install
+	$(PYTEST) $(PYTEST_ARGS)
+
+lint: $(STAMP) ## Check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## Put the code into the form that lint wants
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Run the benchmarks
+	@set -e; for program in $(BENCHMARKS); do \
+		echo "$(BIN)/python $$program $(BENCH_ARGS)"; \
+		$(BIN)/python "$$program" $(BENCH_ARGS); \
+	done
+
+docs: $(STAMP) ## Build the documentation into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean: ## Remove what builds and tests leave behind
+	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## The same, and .venv
+	rm -rf $(VENV)

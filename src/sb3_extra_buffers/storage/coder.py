@@ -1,0 +1,241 @@
+"""What turns frames into records of the log, and back; and the form of it that codes each frame by itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_extra_buffers.codecs import Codec, CodecError
+from sb3_extra_buffers.storage.directory import GroupDirectory
+from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
+from sb3_extra_buffers.storage.matching import match_batch
+from sb3_extra_buffers.storage.records import (
+    CODED,
+    HEADER_BYTES,
+    KEY_ALIGNMENT,
+    RAW,
+    get_header,
+    padded_rows,
+    put_header,
+)
+from sb3_extra_buffers.storage.segments import OFFSET_BITS, OFFSET_MASK, SegmentLog
+
+_MIN_SEGMENT = 1 << 17
+_MAX_SEGMENT = 1 << 28
+
+
+def segment_bytes_for(n_streams: int, frame_bytes: int) -> int:
+    """
+    Choose the size of a segment: large against the key frames in it, small against a buffer.
+
+    :param n_streams: Number of streams
+    :param frame_bytes: Bytes a frame
+    :return: Bytes, a power of two
+    """
+    wanted = 16 * n_streams * (frame_bytes + 64)
+    return min(max(_MIN_SEGMENT, 1 << (wanted - 1).bit_length()), _MAX_SEGMENT)
+
+
+class FrameCoder(ABC):
+    """
+    Owner of the log, and of all that is known of the last frame of each stream.
+
+    Frames of a stream are numbered upwards, not always without gaps; ``number >> shift`` is the group.
+
+    :param layout: How observations split into frames
+    :param n_streams: Number of streams (environments)
+    :param shift: Two to this power is the most frames in a group
+    """
+
+    def __init__(self, layout: FrameLayout, n_streams: int, shift: int) -> None:
+        self.layout = layout
+        self.n_streams = n_streams
+        self.shift = shift
+        self.log = SegmentLog(segment_bytes_for(n_streams, layout.frame_bytes), n_streams)
+        self.directory = GroupDirectory(n_streams)
+        # Number of the last stored frame of each stream, and its bytes.
+        self.heads: npt.NDArray[np.int64] = np.full(n_streams, -1, dtype=np.int64)
+        self.tail = padded_rows(n_streams, layout.frame_bytes)
+
+    @abstractmethod
+    def match(
+        self,
+        new: ByteArray,
+        last: ByteArray,
+        known: npt.NDArray[np.bool_],
+        streams: npt.NDArray[np.int64],
+        turned: bool,
+        tail_is_newest: npt.NDArray[np.bool_],
+        frames: ByteArray,
+        status: npt.NDArray[np.int64],
+    ) -> None:
+        """
+        Compare observations with the last ones; see ``matching.match_batch``.
+
+        :param new: ``(m, obs_bytes)`` in memory order
+        :param last: ``(n_streams, obs_bytes)``
+        :param known: Whether a stream has a last observation
+        :param streams: ``(m,)``, distinct
+        :param turned: Memory order of ``new`` and ``last``
+        :param tail_is_newest: Whether ``tail`` is the newest frame of the last observation
+        :param frames: ``(m, stride)``, filled
+        :param status: ``(m,)``, filled
+        """
+
+    @abstractmethod
+    def append(self, stream: int, frame: ByteArray, fresh: bool = True) -> int:
+        """
+        Store a frame.
+
+        :param stream: The stream
+        :param frame: ``(stride,)``
+        :param fresh: False when ``match`` has tried already to code it after the last one
+        :return: Its number
+        """
+
+    @abstractmethod
+    def read(
+        self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], outs: Sequence[ByteArray]
+    ) -> None:
+        """
+        Decode observations.
+
+        :param streams: ``(m,)``
+        :param wanted: ``(m, len(outs) * depth)``, frame numbers, ``ZERO`` for zeros
+        :param outs: Each ``(m, obs_bytes)``, filled in C order
+        """
+
+    @property
+    @abstractmethod
+    def room(self) -> int:
+        """Bytes that must be free in a segment for a group to begin there."""
+
+    @property
+    def open_bytes(self) -> int:
+        """Bytes of groups that are not in the log yet."""
+        return 0
+
+    def wants_space(self) -> bool:
+        """
+        Tell whether the next frames may need a new segment or a larger directory.
+
+        :return: Whether it is time to look for what can be recycled
+        """
+        if not self.log.has_room(self.n_streams * self.room):
+            return True
+        ahead = (self.heads >> self.shift) - self.directory.oldest
+        return bool(ahead.max() + 2 >= self.directory.capacity)
+
+    def release(self, oldest_frame: npt.NDArray[np.int64]) -> None:
+        """
+        Recycle what lies before the frames still in use.
+
+        :param oldest_frame: For each stream
+        """
+        oldest_group = oldest_frame >> self.shift
+        self.log.release(oldest_group)
+        self.directory.oldest[:] = oldest_group
+
+    def _slot_with_room(self) -> int:
+        if not self.log.has_room(self.room):
+            self.log.open_segment()
+        return self.log.current
+
+    def _record_at(self, location: int) -> tuple[int, int, ByteArray]:
+        """
+        Find a record of the log.
+
+        :param location: Where
+        :return: Kind, number of frames, body
+        """
+        slot, offset = location >> OFFSET_BITS, location & OFFSET_MASK
+        if slot >= len(self.log.slots) or offset + HEADER_BYTES > self.log.segment_bytes:
+            raise StorageError(f"the directory points outside the log (segment {slot}, offset {offset})")
+        record = self.log.slots[slot].memory[offset:]
+        body_bytes, kind, frames = get_header(record)
+        if HEADER_BYTES + body_bytes > len(record):
+            raise StorageError(f"a record is longer than its segment (segment {slot}, offset {offset})")
+        return kind, frames, record[HEADER_BYTES : HEADER_BYTES + body_bytes]
+
+
+class PlainCoder(FrameCoder):
+    """
+    Each frame by itself, by any codec, or raw where that is smaller.
+
+    :param layout: How observations split into frames
+    :param n_streams: Number of streams
+    :param codec: The codec
+    """
+
+    def __init__(self, layout: FrameLayout, n_streams: int, codec: Codec) -> None:
+        super().__init__(layout, n_streams, shift=0)
+        self.codec = codec
+
+    @property
+    def room(self) -> int:
+        return HEADER_BYTES + self.layout.frame_bytes + KEY_ALIGNMENT
+
+    def match(
+        self,
+        new: ByteArray,
+        last: ByteArray,
+        known: npt.NDArray[np.bool_],
+        streams: npt.NDArray[np.int64],
+        turned: bool,
+        tail_is_newest: npt.NDArray[np.bool_],
+        frames: ByteArray,
+        status: npt.NDArray[np.int64],
+    ) -> None:
+        match_batch(new, last, known, streams, self.layout, turned, self.tail, tail_is_newest, frames, status)
+
+    def append(self, stream: int, frame: ByteArray, fresh: bool = True) -> int:
+        data = frame[: self.layout.frame_bytes]
+        blob: ByteArray = np.frombuffer(self.codec.encode(data), dtype=np.uint8)
+        kind = CODED
+        if blob.size >= data.size:
+            blob, kind = data, RAW
+        slot = self._slot_with_room()
+        offset, record = self.log.allot(slot, HEADER_BYTES + blob.size)
+        put_header(record, blob.size, kind, 1)
+        record[HEADER_BYTES:] = blob
+        self.heads[stream] += 1
+        number = int(self.heads[stream])
+        self.directory.put(stream, number, slot << OFFSET_BITS | offset)
+        segment = self.log.slots[slot]
+        segment.last_group[stream] = number
+        segment.frames += 1
+        self.tail[stream] = frame
+        return number
+
+    def read(self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], outs: Sequence[ByteArray]) -> None:
+        size = self.layout.frame_bytes
+        keys = np.where(wanted < 0, -1, wanted * self.n_streams + streams[:, None])
+        distinct, place = np.unique(keys, return_inverse=True)
+        frames = np.empty((len(distinct), size), dtype=np.uint8)
+        for row, key in enumerate(distinct.tolist()):
+            if key < 0:
+                frames[row] = 0
+            else:
+                self._decode(key % self.n_streams, key // self.n_streams, frames[row])
+        place = place.reshape(len(wanted), len(outs), self.layout.depth)
+        for which, out in enumerate(outs):
+            if self.layout.outer == 1:
+                np.take(frames, place[:, which], axis=0, out=out.reshape(len(out), self.layout.depth, size), mode="clip")
+            else:
+                self.layout.join(frames[place[:, which]], out)
+
+    def _decode(self, stream: int, number: int, out: ByteArray) -> None:
+        kind, _, body = self._record_at(int(self.directory.locations[stream, number % self.directory.capacity]))
+        if kind == CODED:
+            try:
+                self.codec.decode(body, out)
+            except CodecError as error:
+                raise StorageError(f"frame {number} of environment {stream} is damaged: {error}") from error
+        elif kind == RAW and body.size == out.size:
+            out[:] = body
+        else:
+            raise StorageError(f"frame {number} of environment {stream} is damaged: record of kind {kind}")

@@ -1,0 +1,187 @@
+"""How an observation splits into the frames that are stored, and finding that out from the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ByteArray = npt.NDArray[np.uint8]
+
+MAX_DEPTH = 64
+"""Deepest frame stack that is looked for."""
+MIN_FRAME_BYTES = 32
+"""Smaller frames are not worth a reference each."""
+
+
+@dataclass(frozen=True)
+class FrameLayout:
+    """
+    A stack of ``depth`` frames along one axis of the observation, ``group`` planes a frame; depth 1 is no stack.
+
+    In C order the observation is ``outer`` blocks of ``depth`` frames' parts of ``part_bytes`` bytes; a stored frame
+    is its ``outer`` parts one after the other.
+
+    :param obs_shape: Shape of one observation
+    :param itemsize: Bytes an element
+    :param axis: Axis along which frames are stacked
+    :param group: Planes of that axis that make one frame
+    """
+
+    obs_shape: tuple[int, ...]
+    itemsize: int
+    axis: int
+    group: int
+
+    @classmethod
+    def whole(cls, obs_shape: tuple[int, ...], itemsize: int) -> FrameLayout:
+        """
+        The layout without a stack: the observation is the frame.
+
+        :param obs_shape: Shape of one observation
+        :param itemsize: Bytes an element
+        :return: The layout
+        """
+        return cls(obs_shape, itemsize, 0, obs_shape[0])
+
+    @property
+    def length(self) -> int:
+        """Planes along the axis."""
+        return self.obs_shape[self.axis]
+
+    @property
+    def depth(self) -> int:
+        """Frames in an observation."""
+        return self.length // self.group
+
+    @property
+    def outer(self) -> int:
+        """Elements before the axis."""
+        return math.prod(self.obs_shape[: self.axis])
+
+    @property
+    def plane_bytes(self) -> int:
+        """Bytes of one plane's contiguous part."""
+        return math.prod(self.obs_shape[self.axis + 1 :]) * self.itemsize
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of one frame's contiguous part."""
+        return self.group * self.plane_bytes
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of a frame."""
+        return self.outer * self.part_bytes
+
+    @property
+    def obs_bytes(self) -> int:
+        """Bytes of an observation."""
+        return self.depth * self.frame_bytes
+
+    def split(self, obs: ByteArray) -> ByteArray:
+        """
+        Cut observations into frames.
+
+        :param obs: ``(n, obs_bytes)``, each row in C order
+        :return: ``(n, depth, frame_bytes)``
+        """
+        parts = obs.reshape(len(obs), self.outer, self.depth, self.part_bytes)
+        return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(len(obs), self.depth, self.frame_bytes)
+
+    def join(self, frames: ByteArray, out: ByteArray) -> None:
+        """
+        Put frames together again.
+
+        :param frames: ``(n, depth, frame_bytes)``
+        :param out: ``(n, obs_bytes)``, filled
+        """
+        parts = frames.reshape(len(frames), self.depth, self.outer, self.part_bytes)
+        out.reshape(len(out), self.outer, self.depth, self.part_bytes)[...] = parts.swapaxes(1, 2)
+
+    def stacks(self, before: ByteArray, after: ByteArray) -> bool:
+        """
+        Tell whether ``after`` is ``before`` moved on by one frame, in a way that a still picture would not show.
+
+        :param before: One observation's bytes in C order
+        :param after: The following observation's bytes
+        :return: Whether this layout is seen at work
+        """
+        shape = (self.outer, self.depth, self.part_bytes)
+        old, new = before.reshape(shape), after.reshape(shape)
+        if not np.array_equal(new[:, 0], old[:, 1]):  # nearly every wrong guess ends here
+            return False
+        return np.array_equal(new[:, :-1], old[:, 1:]) and not np.array_equal(new[:, :-1], old[:, :-1])
+
+
+def candidates(obs_shape: tuple[int, ...], itemsize: int) -> Iterator[FrameLayout]:
+    """
+    List the ways in which an observation may be a stack, deepest first.
+
+    :param obs_shape: Shape of one observation
+    :param itemsize: Bytes an element
+    :return: Layouts of depth two and more
+    """
+    for axis in sorted({0, len(obs_shape) - 1}):
+        length = obs_shape[axis]
+        for group in range(1, length // 2 + 1):
+            if length % group:
+                continue
+            layout = FrameLayout(obs_shape, itemsize, axis, group)
+            if layout.depth <= MAX_DEPTH and layout.frame_bytes >= MIN_FRAME_BYTES:
+                yield layout
+
+
+def find_stack(obs_shape: tuple[int, ...], itemsize: int, before: ByteArray, after: ByteArray) -> FrameLayout | None:
+    """
+    Look for a frame stack in consecutive observations.
+
+    :param obs_shape: Shape of one observation
+    :param itemsize: Bytes an element
+    :param before: ``(n, obs_bytes)``, in C order
+    :param after: What followed, likewise
+    :return: The layout that explains a change between the two, if there is one
+    """
+    changed = [row for row in range(len(before)) if not np.array_equal(before[row], after[row])]
+    for layout in candidates(obs_shape, itemsize):
+        if any(layout.stacks(before[row], after[row]) for row in changed):
+            return layout
+    return None
+
+
+def memory_order(obs: npt.NDArray[Any], axis: int) -> tuple[ByteArray, bool]:
+    """
+    Take the bytes of a batch as they lie in memory, where that is one of two orders that the coder can walk.
+
+    Channel-first views of channel-last memory are what ``VecTransposeImage`` hands out: reading them in C order would
+    cost a strided copy of everything, although only the newest frame is of interest.
+
+    :param obs: ``(n, *obs_shape)``
+    :param axis: Axis of the stack in ``obs_shape``
+    :return: ``(n, obs_bytes)`` and whether the stack's axis is the last in memory while it is the first in ``obs``
+    """
+    n = len(obs)
+    if not obs.flags.c_contiguous and axis == 0 and obs.ndim > 2:
+        turned = np.moveaxis(obs, 1, -1)
+        if turned.flags.c_contiguous:
+            return turned.reshape(-1).view(np.uint8).reshape(n, -1), True
+    return np.ascontiguousarray(obs).reshape(-1).view(np.uint8).reshape(n, -1), False
+
+
+def c_order(memory: ByteArray, turned: bool, layout: FrameLayout) -> ByteArray:
+    """
+    Bring bytes in memory order to C order.
+
+    :param memory: ``(n, obs_bytes)`` as ``memory_order`` gave it
+    :param turned: Likewise
+    :param layout: The layout
+    :return: ``(n, obs_bytes)`` in C order
+    """
+    if not turned:
+        return memory
+    pixels = memory.reshape(len(memory), -1, layout.length, layout.itemsize)
+    return np.ascontiguousarray(pixels.swapaxes(1, 2)).reshape(len(memory), -1)

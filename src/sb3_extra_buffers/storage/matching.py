@@ -1,0 +1,66 @@
+"""What a new observation is to the last one of its stream; the NumPy form of what ``put_kernels`` does compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order
+
+SAME = 0
+"""Equal to the last observation."""
+APPENDED = 1
+"""One frame further, and that frame is coded already."""
+FRAME = 2
+"""One frame further; the frame awaits coding."""
+REPEAT = 3
+"""One frame further, and the newest frame is the last one again."""
+OTHER = 4
+"""Anything else: an episode's first observation, for example."""
+
+
+def match_batch(
+    new: ByteArray,
+    last: ByteArray,
+    known: npt.NDArray[np.bool_],
+    streams: npt.NDArray[np.int64],
+    layout: FrameLayout,
+    turned: bool,
+    tail: ByteArray,
+    tail_is_newest: npt.NDArray[np.bool_],
+    frames: ByteArray,
+    status: npt.NDArray[np.int64],
+) -> None:
+    """
+    Compare observations with the last ones of their streams; parameters as in ``put_kernels.put_batch``.
+
+    :param new: ``(m, obs_bytes)`` in memory order
+    :param last: ``(n_streams, obs_bytes)``, brought up to date except for OTHER
+    :param known: Whether a stream has a last observation
+    :param streams: ``(m,)``, distinct
+    :param layout: The layout
+    :param turned: Memory order, see ``layout.memory_order``
+    :param tail: ``(n_streams, stride)``, the last stored frame of each stream
+    :param tail_is_newest: Whether that frame is the newest of the stream's last observation
+    :param frames: ``(m, stride)``, filled with the newest frame where there is a new one
+    :param status: ``(m,)``, filled
+    """
+    size = layout.frame_bytes
+    for row, stream in enumerate(streams.tolist()):
+        if known[stream] and np.array_equal(new[row], last[stream]):
+            status[row] = SAME
+            continue
+        now = layout.split(c_order(new[row : row + 1], turned, layout))[0]
+        if layout.depth > 1:
+            if not known[stream]:
+                status[row] = OTHER
+                continue
+            before = layout.split(c_order(last[stream : stream + 1], turned, layout))[0]
+            if not np.array_equal(now[:-1], before[1:]):
+                status[row] = OTHER
+                continue
+        frames[row, :size] = now[-1]
+        last[stream] = new[row]
+        known[stream] = True
+        repeated = layout.depth > 1 and tail_is_newest[stream] and np.array_equal(now[-1], tail[stream, :size])
+        status[row] = REPEAT if repeated else FRAME

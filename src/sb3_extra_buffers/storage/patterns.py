@@ -1,0 +1,70 @@
+"""Which frames an observation is made of, told relative to its newest one; few such patterns ever occur."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ZERO = -1
+"""In place of a distance or a frame number: a frame of zeros, which is not stored."""
+UNWRITTEN = 0
+"""The pattern of zeros only, which is also what a slot reads as before it is written."""
+RUN = 1
+"""The pattern of consecutive frames."""
+MAX_DISTANCE = 1 << 12
+"""Older frames are stored again rather than referred to, so that they need not be kept for ever."""
+
+
+class PatternTable:
+    """
+    Interned tuples of distances from the newest frame.
+
+    :param depth: Frames in an observation
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.ids: dict[tuple[int, ...], int] = {}
+        self.offsets: npt.NDArray[np.int64] = np.empty((8, depth), dtype=np.int64)
+        self.intern((ZERO,) * depth)
+        self.intern(tuple(range(depth - 1, -1, -1)))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def intern(self, offsets: tuple[int, ...]) -> int:
+        """
+        Number a pattern.
+
+        :param offsets: Distance of each frame from the newest, or ``ZERO``
+        :return: Its number
+        """
+        number = self.ids.get(offsets)
+        if number is not None:
+            return number
+        number = len(self.ids)
+        if number == len(self.offsets):
+            self.offsets = np.concatenate([self.offsets, np.empty_like(self.offsets)])
+        self.offsets[number] = offsets
+        self.ids[offsets] = number
+        return number
+
+    @property
+    def reach(self) -> npt.NDArray[np.int64]:
+        """For each pattern the distance of its oldest frame."""
+        return self.offsets[: len(self.ids)].max(axis=1)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the table."""
+        return self.offsets.nbytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"depth": self.depth, "patterns": list(self.ids)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["depth"])  # type: ignore[misc]
+        for offsets in state["patterns"]:
+            self.intern(offsets)

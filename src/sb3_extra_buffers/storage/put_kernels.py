@@ -1,0 +1,194 @@
+"""
+Compiled: find what is new in a batch of observations and code it. Imports numba, so import it late.
+
+One call handles all environments of an ``add``. What is rare (a new group, an episode's first observation) is only
+reported; Python does it.
+"""
+
+from __future__ import annotations
+
+from numba import int64, uint8, uint32, uint64
+
+from sb3_extra_buffers.codecs._jit import jit_kernel
+from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT, SAME
+from sb3_extra_buffers.storage.patch_kernels import encode_patch
+
+_CHUNK = 512  # bytes compared between two looks at the result; long enough to vectorise
+
+
+@jit_kernel
+def same_bytes(a, a_from, b, b_from, count):  # type: ignore[no-untyped-def]
+    """Tell whether ``count`` bytes of two flat arrays are equal."""
+    i = uint64(0)
+    n = uint64(count)
+    x = uint64(a_from)
+    y = uint64(b_from)
+    while i < n:
+        stop = min(n, i + uint64(_CHUNK))
+        difference = uint8(0)
+        for j in range(i, stop):
+            difference |= a[x + uint64(j)] ^ b[y + uint64(j)]
+        if difference:
+            return False
+        i = stop
+    return True
+
+
+@jit_kernel
+def _moved_on_words(new, old):  # type: ignore[no-untyped-def]
+    """``moved_on`` for a stack of four one-byte planes, each pixel one little-endian word."""
+    i = uint64(0)
+    n = uint64(new.size)
+    while i < n:
+        stop = min(n, i + uint64(_CHUNK))
+        difference = uint32(0)
+        for j in range(i, stop):
+            difference |= (new[uint64(j)] ^ (old[uint64(j)] >> uint32(8))) & uint32(0x00FFFFFF)
+        if difference:
+            return False
+        i = stop
+    return True
+
+
+@jit_kernel
+def _moved_on(new, old, blocks, block, part):  # type: ignore[no-untyped-def]
+    """Tell whether in each block all parts but the last are the old ones, moved by one."""
+    if blocks == 1 or block - part >= 64:
+        for a in range(blocks):
+            start = a * block
+            if not same_bytes(new, start, old, start + part, block - part):
+                return False
+        return True
+    for a in range(blocks):
+        start = uint64(a * block)
+        difference = uint8(0)
+        for c in range(block - part):
+            difference |= new[start + uint64(c)] ^ old[start + uint64(c + part)]
+        if difference:
+            return False
+    return True
+
+
+@jit_kernel
+def _gather_newest(memory, frame, blocks, block, part, item, turned):  # type: ignore[no-untyped-def]
+    """Copy the last part of each block; ``turned`` memory becomes planes."""
+    first = uint64(block - part)
+    size = uint64(block)
+    if not turned:
+        width = uint64(part)
+        for a in range(uint64(blocks)):
+            source = a * size + first
+            target = a * width
+            for t in range(width):
+                frame[target + uint64(t)] = memory[source + uint64(t)]
+    elif item == 1:
+        plane = uint64(blocks)
+        for c in range(uint64(part)):
+            for a in range(plane):
+                frame[c * plane + a] = memory[a * size + first + c]
+    else:
+        width = uint64(item)
+        plane = uint64(blocks)
+        for c in range(uint64(part // item)):
+            for a in range(plane):
+                for t in range(width):
+                    frame[(c * plane + a) * width + t] = memory[a * size + first + c * width + t]
+
+
+@jit_kernel
+def _newest_of_words(words, frame):  # type: ignore[no-untyped-def]
+    for a in range(uint64(words.size)):
+        frame[a] = uint8(words[a] >> uint32(24))
+
+
+@jit_kernel
+def put_batch(  # type: ignore[no-untyped-def]
+    new,
+    new_words,
+    last,
+    last_words,
+    known,
+    streams,
+    geometry,
+    tail,
+    tail_words,
+    tail_is_newest,
+    frames,
+    frame_words,
+    staging,
+    staged,
+    counts,
+    heads,
+    group_frames,
+    limit,
+    status,
+):
+    """
+    Compare observations with the last ones of their streams and code the frames that are new.
+
+    :param new: ``(m, obs_bytes)`` in memory order
+    :param new_words: The same as uint32 where a pixel of a stack is one word, else empty
+    :param last: ``(n_streams, obs_bytes)``, the last observation of each stream, brought up to date
+    :param last_words: Like ``new_words``
+    :param known: Whether a stream has a last observation
+    :param streams: ``(m,)``, distinct
+    :param geometry: depth, blocks, block bytes, part bytes, item bytes, turned, frame bytes
+    :param tail: ``(n_streams, stride)``, the last stored frame of each stream, brought up to date
+    :param tail_words: The same as uint64
+    :param tail_is_newest: Whether that frame is the newest of the stream's last observation
+    :param frames: ``(m, stride)``, filled with the newest frame where there is a new one
+    :param frame_words: The same as uint64
+    :param staging: ``(n_streams, capacity)``, the open group of each stream
+    :param staged: Bytes in it
+    :param counts: Frames in it; 0 where no group is open
+    :param heads: Number of the last stored frame of each stream
+    :param group_frames: Frames that make a group full
+    :param limit: Bytes that a patch may take
+    :param status: ``(m,)``, filled: SAME, APPENDED, FRAME, REPEAT or OTHER
+    """
+    depth, blocks, block, part, item = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
+    turned = geometry[5] != 0
+    size = geometry[6]
+    words = new_words.shape[1] != 0
+    for row in range(len(streams)):
+        stream = streams[row]
+        now = new[row]
+        before = last[stream]
+        if known[stream]:
+            if same_bytes(now, 0, before, 0, now.size):
+                status[row] = SAME
+                continue
+            if depth > 1:
+                if words:
+                    moved = _moved_on_words(new_words[row], last_words[stream])
+                else:
+                    moved = _moved_on(now, before, blocks, block, part)
+                if not moved:
+                    status[row] = OTHER
+                    continue
+        elif depth > 1:
+            status[row] = OTHER
+            continue
+        frame = frames[row]
+        if words:
+            _newest_of_words(new_words[row], frame)
+        else:
+            _gather_newest(now, frame, blocks, block, part, item, turned)
+        before[:] = now
+        known[stream] = True
+        if depth > 1 and tail_is_newest[stream] and same_bytes(frame, 0, tail[stream], 0, size):
+            status[row] = REPEAT
+            continue
+        status[row] = FRAME
+        if 0 < counts[stream] < group_frames:
+            start = staged[stream]
+            stop = min(start + limit, int64(staging.shape[1]))
+            end = encode_patch(
+                tail[stream], frame, tail_words[stream], frame_words[row], size, staging[stream], start, stop
+            )
+            if end >= 0:
+                staged[stream] = end
+                counts[stream] += 1
+                heads[stream] += 1
+                tail[stream][:] = frame
+                status[row] = APPENDED

@@ -1,0 +1,274 @@
+"""
+Compiled: decode a batch of observations straight into the arrays that the caller gets. Imports numba, so import late.
+
+Segments are reached through a table of addresses, because there may be any number of them; every offset that comes
+from stored bytes is checked against the segment before it is used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray, int64, types, uint8, uint64
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from sb3_extra_buffers.codecs._jit import jit_kernel
+from sb3_extra_buffers.storage.patch_kernels import _get_u32, apply_patch
+from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT
+
+_HEADER = uint64(HEADER_BYTES)
+_KEY_OFFSET = uint64(KEY_OFFSET_BYTES)
+_OPEN = uint64(OPEN_BIT)
+_OFFSET_MASK = uint64(0xFFFFFFFF)
+_ROUND = int64(0xFFFFFFFF)
+
+DAMAGED = -1
+EXPAND = -2
+
+
+@intrinsic
+def _pointer(typingctx, address):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.uint64), codegen
+
+
+@intrinsic
+def _copy(typingctx, target, source, count):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        target, source, count = arguments
+        cgutils.raw_memcpy(
+            builder,
+            builder.inttoptr(target, cgutils.voidptr_t),
+            builder.inttoptr(source, cgutils.voidptr_t),
+            count,
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.uint64), codegen
+
+
+@jit_kernel
+def memory_at(address, size):  # type: ignore[no-untyped-def]
+    """View memory as bytes."""
+    return carray(_pointer(uint64(address)), (int64(size),), np.uint8)
+
+
+@jit_kernel
+def _find(locations, location):  # type: ignore[no-untyped-def]
+    """Index of a location in a sorted array, or -1."""
+    low = 0
+    high = len(locations)
+    while low < high:
+        middle = (low + high) >> 1
+        if locations[middle] < location:
+            low = middle + 1
+        else:
+            high = middle
+    if low < len(locations) and locations[low] == location:
+        return low
+    return -1
+
+
+@jit_kernel
+def frame_numbers(heads, streams, newest, patterns, offsets, wanted):  # type: ignore[no-untyped-def]
+    """
+    Work out which frames observations are made of.
+
+    :param heads: For each stream a frame number not below any in use
+    :param streams: ``(m,)``
+    :param newest: ``(m,)``, the low 32 bits of the newest frame's number
+    :param patterns: ``(m,)``
+    :param offsets: ``(n_patterns, depth)``, distance of each frame from the newest, -1 for zeros
+    :param wanted: ``(m, depth)``, filled with numbers, -1 for zeros
+    """
+    for row in range(len(streams)):
+        head = heads[streams[row]]
+        number = head - ((head - int64(newest[row])) & _ROUND)
+        pattern = patterns[row]
+        for j in range(offsets.shape[1]):
+            offset = offsets[pattern, j]
+            wanted[row, j] = number - offset if offset >= 0 else -1
+
+
+@jit_kernel
+def _emit(source, outs, which, row, j, depth, geometry):  # type: ignore[no-untyped-def]
+    """Write one frame (or zeros, when ``source`` is 0) to its place in the output."""
+    outer = uint64(geometry[0])
+    part = uint64(geometry[1])
+    parts = uint64(depth)
+    target = outs[which] + uint64(row) * parts * outer * part + uint64(j) * part
+    if outer == 1:
+        if source == 0:
+            memory_at(target, part)[:] = uint8(0)
+        else:
+            _copy(target, source, part)
+        return
+    stride = parts * part
+    memory = memory_at(target, (outer - uint64(1)) * stride + part)
+    if source == 0:
+        for a in range(outer):
+            for t in range(part):
+                memory[a * stride + t] = uint8(0)
+    else:
+        frame = memory_at(source, outer * part)
+        for a in range(outer):
+            for t in range(part):
+                memory[a * stride + t] = frame[a * part + t]
+
+
+@jit_kernel
+def _record(  # type: ignore[no-untyped-def]
+    location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, scratch, size
+):
+    """
+    Put a group's first frame into ``scratch`` and tell where its patches lie.
+
+    :return: address of the patches, their bytes; bytes is DAMAGED or EXPAND where that cannot be
+    """
+    bad = (uint64(0), int64(DAMAGED))
+    target = uint64(scratch.ctypes.data)
+    found = _find(expanded, location) if len(expanded) else -1
+    if location & _OPEN:
+        stream = location ^ _OPEN
+        base = uint64(staging.ctypes.data) + stream * uint64(staging.shape[1])
+        length = uint64(staged[stream]) - _HEADER
+        kind = staging[stream, 4]
+        segment = uint64(open_slots[stream])
+    else:
+        segment = location >> uint64(32)
+        offset = location & _OFFSET_MASK
+        if segment >= uint64(len(pointers)) or offset + _HEADER > uint64(segment_bytes):
+            return bad
+        base = pointers[segment] + offset
+        header = memory_at(base, _HEADER)
+        length = _get_u32(header, uint64(0))
+        kind = header[4]
+        if offset + _HEADER + length > uint64(segment_bytes):
+            return bad
+    body = base + _HEADER
+    if found >= 0:
+        if expansions[found, 0]:
+            _copy(target, expansions[found, 0], uint64(size))
+            return expansions[found, 1], int64(expansions[found, 2])
+        body = expansions[found, 1]
+        length = expansions[found, 2]
+    elif kind != KEYED:
+        return uint64(0), int64(EXPAND)
+    if length < _KEY_OFFSET or segment >= uint64(len(pointers)):
+        return bad
+    key = _get_u32(memory_at(body, _KEY_OFFSET), uint64(0))
+    if key + uint64(size) > uint64(segment_bytes):
+        return bad
+    _copy(target, pointers[segment] + key, uint64(size))
+    body += _KEY_OFFSET
+    length -= _KEY_OFFSET
+    end = apply_patch(memory_at(body, length), 0, int64(length), scratch, size)
+    if end < 0:
+        return bad
+    return body + uint64(end), int64(length) - end
+
+
+@jit_kernel
+def groups_of(directory, shift, streams, wanted, locations):  # type: ignore[no-untyped-def]
+    """List the locations of all groups that hold wanted frames, repeats left out where they follow each other."""
+    capacity = directory.shape[1]
+    count = 0
+    for row in range(len(streams)):
+        before = int64(-1)
+        for j in range(wanted.shape[1]):
+            if wanted[row, j] < 0:
+                continue
+            group = wanted[row, j] >> shift
+            if group != before:
+                locations[count] = directory[streams[row], group % capacity]
+                count += 1
+                before = group
+    return count
+
+
+@jit_kernel
+def read_rows(  # type: ignore[no-untyped-def]
+    first,
+    last,
+    streams,
+    wanted,
+    outs,
+    geometry,
+    directory,
+    shift,
+    pointers,
+    segment_bytes,
+    staging,
+    staged,
+    open_slots,
+    expanded,
+    expansions,
+):
+    """
+    Decode rows ``first`` to ``last`` of a batch; each group is walked once for all that a row wants of it.
+
+    :param first: First row
+    :param last: Row to stop before
+    :param streams: ``(m,)``
+    :param wanted: ``(m, sets * depth)``, frame numbers, -1 for zeros
+    :param outs: ``(sets,)``, addresses of the outputs, each ``(m, obs_bytes)``
+    :param geometry: outer, part bytes, frame bytes, depth
+    :param directory: ``(n_streams, capacity)``, location of each group
+    :param shift: log2 of the frames in a group
+    :param pointers: Address of each segment
+    :param segment_bytes: Bytes of each segment
+    :param staging: The open groups
+    :param staged: Bytes in them
+    :param open_slots: The segments that they will go to
+    :param expanded: Sorted locations of records that were decoded beforehand
+    :param expansions: ``(len(expanded), 3)``: address of the first frame or 0, address and bytes of what follows
+    :return: 0, or DAMAGED, or EXPAND where a record should have been decoded beforehand
+    """
+    size = geometry[2]
+    depth = geometry[3]
+    capacity = directory.shape[1]
+    total = wanted.shape[1]
+    mask = (int64(1) << shift) - 1
+    scratch = np.empty(size + 8, dtype=np.uint8)
+    source = uint64(scratch.ctypes.data)
+    order = np.empty(total, dtype=np.int64)
+    for row in range(first, last):
+        count = 0
+        for j in range(total):
+            number = wanted[row, j]
+            if number < 0:
+                _emit(uint64(0), outs, j // depth, row, j % depth, depth, geometry)
+                continue
+            k = count
+            while k > 0 and wanted[row, order[k - 1]] > number:
+                order[k] = order[k - 1]
+                k -= 1
+            order[k] = j
+            count += 1
+        stream = streams[row]
+        i = 0
+        while i < count:
+            group = wanted[row, order[i]] >> shift
+            location = directory[stream, group % capacity]
+            address, length = _record(
+                location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, scratch, size
+            )
+            if length < 0:
+                return length
+            patches = memory_at(address, length)
+            at = int64(0)
+            place = int64(0)
+            while i < count and wanted[row, order[i]] >> shift == group:
+                until = wanted[row, order[i]] & mask
+                while place < until:
+                    at = apply_patch(patches, at, length, scratch, size)
+                    if at < 0:
+                        return int64(DAMAGED)
+                    place += 1
+                j = order[i]
+                _emit(source, outs, j // depth, row, j % depth, depth, geometry)
+                i += 1
+    return int64(0)

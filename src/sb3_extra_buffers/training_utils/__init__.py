@@ -1,0 +1,1 @@
+"""Helpers around training: environments made ready for the buffers."""

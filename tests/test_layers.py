@@ -1,0 +1,116 @@
+"""A lower layer never imports a higher one."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "sb3_extra_buffers"
+ROOT = Path(__file__).parents[1] / "src" / PACKAGE
+
+# From the bottom up: a layer may import those before it. A new package is entered here.
+LAYERS = ("codecs", "storage", "compressed", "gpu_buffers", "recording", "training_utils", "cli")
+# The layers that stand on their own, without SB3.
+WITHOUT_SB3 = ("codecs", "storage")
+
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    """The dotted name of a source file."""
+    parts = (PACKAGE, *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_names(source: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of every import, those inside functions and ``import_module("...")`` included."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")
+                parents = parents[: len(parents) - node.level + 1]
+                base = ".".join([*parents, base] if base else parents)
+            # `from package import layer` names the layer only in the alias.
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = node.args[0].value
+            if called in {"import_module", "__import__"} and isinstance(name, str):
+                yield node.lineno, package + name if name.startswith(".") else name
+
+
+def layer_of(name: str) -> str | None:
+    """The layer a dotted name belongs to; None outside the package, and for what the package itself holds."""
+    parts = name.split(".")
+    if parts[0] != PACKAGE or len(parts) == 1 or parts[1].startswith("__"):
+        return None
+    return parts[1]
+
+
+def violations(source: str, module: str, is_package: bool) -> list[str]:
+    """What a module imports that it must not."""
+    layer = layer_of(module)
+    found = []
+    for line, name in imported_names(source, module, is_package):
+        target = layer_of(name)
+        if target is not None and target not in LAYERS:
+            found.append(f"{module}:{line} imports {name}, which is in no layer")
+        elif target is not None and layer is None:
+            found.append(f"{module}:{line} imports {name}: the package itself imports no layer")
+        elif target is not None and LAYERS.index(target) > LAYERS.index(str(layer)):
+            found.append(f"{module}:{line} imports {name}: {layer} is below {target}")
+        if layer in WITHOUT_SB3 and name.split(".")[0] in {"stable_baselines3", "sb3_contrib"}:
+            found.append(f"{module}:{line} imports {name}: {layer} does without SB3")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_imports_go_down(path: Path) -> None:
+    module = module_name(path)
+    layer = layer_of(module)
+    assert layer is None or layer in LAYERS, f"enter {module} in LAYERS"
+    assert violations(path.read_text(encoding="utf-8"), module, path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "is_package", "source"),
+    [
+        ("codecs.rle", False, "import sb3_extra_buffers.storage"),
+        ("codecs.rle", False, "from sb3_extra_buffers import storage"),
+        ("codecs.rle", False, "from ..storage.array import CompressedArray"),
+        ("codecs", True, "from ..storage import CompressedArray"),
+        ("codecs", True, "from .. import storage"),
+        ("storage.log.segment", False, "from ...compressed import base"),
+        ("storage", True, "def late():\n    from ..compressed import base"),
+        ("storage", True, "import importlib\nimportlib.import_module('sb3_extra_buffers.compressed')"),
+        ("storage", True, "from stable_baselines3.common import buffers"),
+        ("compressed.base", False, "from ..gpu_buffers import x"),
+        ("gpu_buffers.base", False, "from ..recording import x"),
+        ("training_utils.atari", False, "from ..cli import main"),
+        ("compressed.base", False, "from .. import elsewhere"),
+    ],
+)
+def test_the_check_sees_an_upward_import(module: str, is_package: bool, source: str) -> None:
+    assert len(violations(source, f"{PACKAGE}.{module}", is_package)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "is_package", "source"),
+    [
+        ("compressed.base", False, "from ..storage import CompressedArray\nfrom ..codecs.rle import Rle"),
+        ("compressed", True, "from .base import Mixin\nfrom . import base"),
+        ("compressed.methods", True, "from ..base import Mixin"),
+        ("cli", False, "from . import __version__\nfrom .training_utils import atari"),
+        ("cli.demo", False, "from .plot import draw\nfrom sb3_extra_buffers import __version__"),
+        ("storage.array", False, "import numpy as np\nimport storage, codecs"),
+    ],
+)
+def test_the_check_lets_a_downward_import_be(module: str, is_package: bool, source: str) -> None:
+    assert violations(source, f"{PACKAGE}.{module}", is_package) == []

@@ -1,0 +1,144 @@
+"""What is shipped: metadata, wheel, sdist, and the package in an environment without extras."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import sb3_extra_buffers
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+ROOT = Path(__file__).parents[1]
+PROBE = ROOT / "tests" / "minimal_install_probe.py"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CODEC_EXTRAS = {"isal": "isal", "numba": "numba", "zstd": "zstandard", "lz4": "lz4"}
+
+
+def bare_name(requirement: str) -> str:
+    """A requirement without its version."""
+    return re.split(r"[\[<>=!~;\s]", requirement)[0].lower().replace("_", "-")
+
+
+def expand(extra: str) -> set[str]:
+    """The names an extra brings, with the extras it refers to."""
+    names = set()
+    for requirement in PROJECT["optional-dependencies"][extra]:
+        if own := re.fullmatch(r"sb3-extra-buffers\[(.*)\]", requirement):
+            names |= set().union(*map(expand, own[1].split(",")))
+        else:
+            names.add(bare_name(requirement))
+    return names
+
+
+def run(*command: object, cwd: Path = ROOT) -> str:
+    """Run a program; its output is the message if it fails."""
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_extras() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert set(extras) == {"isal", "numba", "zstd", "lz4", "fast", "extra", "vizdoom", "contrib", "all", "dev"}
+    for extra, library in CODEC_EXTRAS.items():
+        assert expand(extra) == {library}
+    assert expand("fast") == set(CODEC_EXTRAS.values())
+    assert {"ale-py", "opencv-python-headless", "tqdm", "rich", "matplotlib", "tensorboard"} <= expand("extra")
+    assert expand("all") == set().union(*(expand(extra) for extra in extras if extra != "dev"))
+
+
+def test_core_needs_no_codec_library() -> None:
+    names = {bare_name(requirement) for requirement in PROJECT["dependencies"]}
+    assert names == {"numpy", "gymnasium", "torch", "stable-baselines3"}
+
+
+def test_console_script() -> None:
+    assert PROJECT["scripts"] == {"sb3-extra-buffers": "sb3_extra_buffers.cli:main"}
+
+
+def test_one_version() -> None:
+    version = sb3_extra_buffers.__version__
+    assert PROJECT["dynamic"] == ["version"]
+    citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert citation is not None and citation[1] == version
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest is not None and newest[1] == version
+
+
+def test_constraints_pin_all_we_name() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.match(r"[a-z0-9.-]+==[\w.]+(; python_version >= \"3\.\d+\")?$", pin) for pin in pins)
+    named = {bare_name(requirement) for requirement in PROJECT["dependencies"]} | expand("all") | expand("dev")
+    assert named <= {bare_name(pin) for pin in pins}
+
+
+def test_importing_the_package_is_light() -> None:
+    code = "import sys, sb3_extra_buffers; assert not {'torch', 'numpy', 'stable_baselines3'} & set(sys.modules)"
+    run(sys.executable, "-c", code)
+
+
+def test_without_optional_libraries() -> None:
+    run(sys.executable, PROBE, "--block")
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist."""
+    out = tmp_path_factory.mktemp("dist")
+    # As a release is made: the sdist from the tree, the wheel from the sdist.
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out)
+    return out
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_package_alone(dist: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    version = sb3_extra_buffers.__version__
+    assert wheel.name == f"sb3_extra_buffers-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    info = f"sb3_extra_buffers-{version}.dist-info/"
+    source = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src" / "sb3_extra_buffers").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {name for name in names if not name.startswith(info)} == source
+    assert "sb3_extra_buffers/py.typed" in names
+    assert {info + "METADATA", info + "entry_points.txt", info + "licenses/LICENSE"} <= names
+
+
+@pytest.mark.slow
+def test_sdist_holds_all_to_work_with(dist: Path) -> None:
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        members = {member.name.partition("/")[2]: member for member in archive.getmembers() if member.isfile()}
+    wanted = {"pyproject.toml", "Makefile", "constraints.txt", "LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff"}
+    wanted |= {"CONTRIBUTING.md", ".ci/run", "docs/conf.py", "docs/index.md", "tests/test_packaging.py"}
+    wanted |= {path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/*.py")}
+    assert wanted <= set(members)
+    assert members[".ci/run"].mode & 0o111, ".ci/run must stay executable"
+    assert not [name for name in members if re.search(r"__pycache__|\.pyc$|^\.venv|_build/|^\.git/|cache/", name)]
+
+
+@pytest.mark.slow
+def test_clean_environment_without_extras(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    bin_dir = tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
+    python = bin_dir / "python"
+    run(python, "-m", "pip", "install", "--disable-pip-version-check", "-c", ROOT / "constraints.txt", wheel)
+    # Away from the tree and with -I, so that nothing but the installed package can be found.
+    where = run(python, "-I", "-c", "import sb3_extra_buffers; print(sb3_extra_buffers.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(tmp_path)
+    run(python, "-I", PROBE, cwd=tmp_path)
+    run(bin_dir / "sb3-extra-buffers", "--help", cwd=tmp_path)
