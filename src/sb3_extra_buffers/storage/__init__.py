@@ -1,15 +1,25 @@
 """Frames in, frames out: the packed frame log, the reference coder, and ``CompressedArray``."""
 
+from sb3_extra_buffers.storage.array import CompressedArray
+from sb3_extra_buffers.storage.casting import cast_exactly
+from sb3_extra_buffers.storage.dtypes import check_dtypes, find_smallest_dtype, runs_type_for
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.methods import CoderSpec, default_method, known_methods, make_spec
 from sb3_extra_buffers.storage.store import FrameIndex, FrameStore
+from sb3_extra_buffers.storage.usage import MemoryUsage
 
 __all__ = [
     "CoderSpec",
+    "CompressedArray",
     "FrameIndex",
     "FrameStore",
+    "MemoryUsage",
     "StorageError",
+    "cast_exactly",
+    "check_dtypes",
     "default_method",
+    "find_smallest_dtype",
     "known_methods",
     "make_spec",
+    "runs_type_for",
 ]

@@ -22,7 +22,7 @@ from sb3_extra_buffers.storage.records import (
     padded_rows,
     put_header,
 )
-from sb3_extra_buffers.storage.segments import OFFSET_BITS, OFFSET_MASK, SegmentLog
+from sb3_extra_buffers.storage.segments import OFFSET_BITS, OFFSET_MASK, READ_AHEAD, SegmentLog
 
 _MIN_SEGMENT = 1 << 17
 _MAX_SEGMENT = 1 << 28
@@ -34,10 +34,10 @@ def segment_bytes_for(n_streams: int, frame_bytes: int) -> int:
 
     :param n_streams: Number of streams
     :param frame_bytes: Bytes a frame
-    :return: Bytes, a power of two
+    :return: Bytes; with ``READ_AHEAD`` whole pages
     """
     wanted = 16 * n_streams * (frame_bytes + 64)
-    return min(max(_MIN_SEGMENT, 1 << (wanted - 1).bit_length()), _MAX_SEGMENT)
+    return min(max(_MIN_SEGMENT, 1 << (wanted - 1).bit_length()), _MAX_SEGMENT) - READ_AHEAD
 
 
 class FrameCoder(ABC):
@@ -118,6 +118,11 @@ class FrameCoder(ABC):
     def open_bytes(self) -> int:
         """Bytes of groups that are not in the log yet."""
         return 0
+
+    @property
+    def stored_frames(self) -> int:
+        """Frames that are kept, whether in use or not."""
+        return sum(self.log.slots[slot].frames for slot in self.log.order)
 
     def wants_space(self) -> bool:
         """

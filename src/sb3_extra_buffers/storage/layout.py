@@ -166,7 +166,7 @@ def memory_order(obs: npt.NDArray[Any], axis: int) -> tuple[ByteArray, bool]:
     """
     n = len(obs)
     if not obs.flags.c_contiguous and axis == 0 and obs.ndim > 2:
-        turned = np.moveaxis(obs, 1, -1)
+        turned = obs.transpose(0, *range(2, obs.ndim), 1)
         if turned.flags.c_contiguous:
             return turned.reshape(-1).view(np.uint8).reshape(n, -1), True
     return np.ascontiguousarray(obs).reshape(-1).view(np.uint8).reshape(n, -1), False

@@ -127,9 +127,9 @@ class CoderSpec:
                 given = [*(["a level"] if level is not None else []), *options]
                 raise ValueError(f"{name!r} takes no {', '.join(given)}; its only option is 'fallback', a method name")
             return plain, None
-        packer = DENSE.removeprefix(f"{DELTA}-")
-        packer += f"/{_DENSE_LEVEL if level is None and 'compresslevel' not in options else level}" if "compresslevel" not in options or level is not None else ""
-        return plain, self._codec(packer, options)
+        if level is None:
+            level = options.pop("compresslevel", _DENSE_LEVEL)
+        return plain, self._codec(f"zstd/{level}", options)
 
     def _codec(self, method: str, options: Mapping[str, Any]) -> Codec:
         return make_codec(method, self.elem_type, self.runs_type, options, self.decompression_kwargs)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from numba import int64, uint8, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
+from sb3_extra_buffers.storage.memory_kernels import load_word, store_word
 
 END = 254
 ESCAPE = 255
@@ -29,14 +30,6 @@ TOKEN_MAX = 10
 def _put_u32(out, pos, value):  # type: ignore[no-untyped-def]
     for shift in range(4):
         out[pos + uint64(shift)] = uint8((value >> uint64(8 * shift)) & uint64(255))
-
-
-@jit_kernel
-def _get_u32(data, pos):  # type: ignore[no-untyped-def]
-    value = uint64(0)
-    for shift in range(4):
-        value |= uint64(data[pos + uint64(shift)]) << uint64(8 * shift)
-    return value
 
 
 @jit_kernel
@@ -150,58 +143,66 @@ def encode_patch(ref, cur, ref_words, cur_words, size, out, pos, stop):  # type:
 
 
 @jit_kernel
-def apply_patch(data, pos, stop, frame, size):  # type: ignore[no-untyped-def]
+def apply_patch(pos, stop, frame, size):  # type: ignore[no-untyped-def]
     """
-    Change a frame as a patch says; whatever the patch holds, only ``frame[:size]`` is written.
+    Change a frame as a patch says; whatever the patch holds, only ``size`` bytes of the frame are changed.
 
-    :param data: Bytes that hold the patch
-    :param pos: Where it begins
-    :param stop: What may be read ends here
-    :param frame: The reference, changed in place
+    Most changes are a few bytes long, so they are made eight bytes at a time, the surplus masked out: up to seven
+    bytes past ``stop`` and past the frame are read, and those past the frame written back as they were. Both must be
+    allocated.
+
+    :param pos: Address of the patch
+    :param stop: Address up to which the patch may reach
+    :param frame: Address of the reference, changed in place
     :param size: Bytes of the frame
-    :return: The position after the patch, or -1 when the patch is damaged
+    :return: The address after the patch, or 0 when the patch is damaged
     """
     i = uint64(0)
-    p = uint64(pos)
-    last = uint64(stop)
     limit = uint64(size)
-    while True:
-        if p >= last:
-            return int64(-1)
-        first = data[p]
-        p += uint64(1)
-        if first == END:
-            return int64(p)
-        skip = uint64(first)
-        if first == ESCAPE:
-            if p + uint64(4) > last:
-                return int64(-1)
-            skip = _get_u32(data, p)
-            p += uint64(4)
-        if p >= last:
-            return int64(-1)
-        change = data[p]
-        p += uint64(1)
-        length = uint64(change & uint8(LONG)) + uint64(1)
+    while pos < stop:
+        head = load_word(pos)
+        skip = head & uint64(255)
+        pos += uint64(1)
+        if skip == uint64(END):
+            return pos
+        if skip == uint64(ESCAPE):
+            skip = (head >> uint64(8)) & uint64(0xFFFFFFFF)
+            pos += uint64(4)
+            head = load_word(pos) if pos < stop else uint64(0)
+            change = head & uint64(255)
+        else:
+            change = (head >> uint64(8)) & uint64(255)
+        pos += uint64(1)
+        length = (change & uint64(LONG)) + uint64(1)
         if length == uint64(LONG + 1):
-            if p + uint64(4) > last:
-                return int64(-1)
-            length = _get_u32(data, p)
-            p += uint64(4)
+            if pos >= stop:
+                return uint64(0)
+            length = load_word(pos) & uint64(0xFFFFFFFF)
+            pos += uint64(4)
         i += skip
         if i + length > limit:
-            return int64(-1)
-        if change & uint8(FILL):
-            if p >= last:
-                return int64(-1)
-            value = data[p]
-            p += uint64(1)
-            for t in range(length):
-                frame[i + uint64(t)] = value
-        else:
-            if p + length > last:
-                return int64(-1)
-            for t in range(length):
-                frame[i + uint64(t)] = data[p + uint64(t)]
-            p += length
+            return uint64(0)
+        target = frame + i
         i += length
+        if change & uint64(FILL):
+            if pos >= stop:
+                return uint64(0)
+            value = (load_word(pos) & uint64(255)) * uint64(0x0101010101010101)
+            pos += uint64(1)
+            while length >= uint64(8):
+                store_word(target, value)
+                target += uint64(8)
+                length -= uint64(8)
+        else:
+            if pos + length > stop:
+                return uint64(0)
+            while length >= uint64(8):
+                store_word(target, load_word(pos))
+                target += uint64(8)
+                pos += uint64(8)
+                length -= uint64(8)
+            value = load_word(pos)
+            pos += length
+        mask = (uint64(1) << (length << uint64(3))) - uint64(1)
+        store_word(target, (load_word(target) & ~mask) | (value & mask))
+    return uint64(0)

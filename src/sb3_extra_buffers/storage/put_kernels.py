@@ -7,31 +7,14 @@ reported; Python does it.
 
 from __future__ import annotations
 
-from numba import int64, uint8, uint32, uint64
+from numba import uint8, uint32, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
 from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT, SAME
+from sb3_extra_buffers.storage.memory_kernels import address_of, copy_bytes, same_bytes
 from sb3_extra_buffers.storage.patch_kernels import encode_patch
 
-_CHUNK = 512  # bytes compared between two looks at the result; long enough to vectorise
-
-
-@jit_kernel
-def same_bytes(a, a_from, b, b_from, count):  # type: ignore[no-untyped-def]
-    """Tell whether ``count`` bytes of two flat arrays are equal."""
-    i = uint64(0)
-    n = uint64(count)
-    x = uint64(a_from)
-    y = uint64(b_from)
-    while i < n:
-        stop = min(n, i + uint64(_CHUNK))
-        difference = uint8(0)
-        for j in range(i, stop):
-            difference |= a[x + uint64(j)] ^ b[y + uint64(j)]
-        if difference:
-            return False
-        i = stop
-    return True
+_CHUNK = 256  # pixels compared between two looks at the result; long enough to vectorise
 
 
 @jit_kernel
@@ -55,8 +38,8 @@ def _moved_on(new, old, blocks, block, part):  # type: ignore[no-untyped-def]
     """Tell whether in each block all parts but the last are the old ones, moved by one."""
     if blocks == 1 or block - part >= 64:
         for a in range(blocks):
-            start = a * block
-            if not same_bytes(new, start, old, start + part, block - part):
+            start = uint64(a * block)
+            if not same_bytes(address_of(new) + start, address_of(old) + start + uint64(part), block - part):
                 return False
         return True
     for a in range(blocks):
@@ -121,6 +104,7 @@ def put_batch(  # type: ignore[no-untyped-def]
     heads,
     group_frames,
     limit,
+    capacity,
     status,
 ):
     """
@@ -144,6 +128,7 @@ def put_batch(  # type: ignore[no-untyped-def]
     :param heads: Number of the last stored frame of each stream
     :param group_frames: Frames that make a group full
     :param limit: Bytes that a patch may take
+    :param capacity: Bytes that a group may take
     :param status: ``(m,)``, filled: SAME, APPENDED, FRAME, REPEAT or OTHER
     """
     depth, blocks, block, part, item = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
@@ -155,7 +140,7 @@ def put_batch(  # type: ignore[no-untyped-def]
         now = new[row]
         before = last[stream]
         if known[stream]:
-            if same_bytes(now, 0, before, 0, now.size):
+            if same_bytes(address_of(now), address_of(before), now.size):
                 status[row] = SAME
                 continue
             if depth > 1:
@@ -174,15 +159,15 @@ def put_batch(  # type: ignore[no-untyped-def]
             _newest_of_words(new_words[row], frame)
         else:
             _gather_newest(now, frame, blocks, block, part, item, turned)
-        before[:] = now
+        copy_bytes(address_of(before), address_of(now), uint64(now.size))
         known[stream] = True
-        if depth > 1 and tail_is_newest[stream] and same_bytes(frame, 0, tail[stream], 0, size):
+        if depth > 1 and tail_is_newest[stream] and same_bytes(address_of(frame), address_of(tail[stream]), size):
             status[row] = REPEAT
             continue
         status[row] = FRAME
         if 0 < counts[stream] < group_frames:
             start = staged[stream]
-            stop = min(start + limit, int64(staging.shape[1]))
+            stop = min(start + limit, capacity)
             end = encode_patch(
                 tail[stream], frame, tail_words[stream], frame_words[row], size, staging[stream], start, stop
             )
@@ -190,5 +175,5 @@ def put_batch(  # type: ignore[no-untyped-def]
                 staged[stream] = end
                 counts[stream] += 1
                 heads[stream] += 1
-                tail[stream][:] = frame
+                copy_bytes(address_of(tail[stream]), address_of(frame), uint64(frame.size))
                 status[row] = APPENDED

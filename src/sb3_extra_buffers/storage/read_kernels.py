@@ -8,52 +8,20 @@ from stored bytes is checked against the segment before it is used.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, int64, types, uint8, uint64
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import int64, uint8, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
-from sb3_extra_buffers.storage.patch_kernels import _get_u32, apply_patch
+from sb3_extra_buffers.storage.memory_kernels import address_of, copy_bytes, load_word, memory_at
+from sb3_extra_buffers.storage.patch_kernels import apply_patch
 from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT
 
 _HEADER = uint64(HEADER_BYTES)
 _KEY_OFFSET = uint64(KEY_OFFSET_BYTES)
 _OPEN = uint64(OPEN_BIT)
 _OFFSET_MASK = uint64(0xFFFFFFFF)
-_ROUND = int64(0xFFFFFFFF)
 
 DAMAGED = -1
 EXPAND = -2
-
-
-@intrinsic
-def _pointer(typingctx, address):  # type: ignore[no-untyped-def]
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.uint64), codegen
-
-
-@intrinsic
-def _copy(typingctx, target, source, count):  # type: ignore[no-untyped-def]
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        target, source, count = arguments
-        cgutils.raw_memcpy(
-            builder,
-            builder.inttoptr(target, cgutils.voidptr_t),
-            builder.inttoptr(source, cgutils.voidptr_t),
-            count,
-            1,
-        )
-        return context.get_dummy_value()
-
-    return types.void(types.uint64, types.uint64, types.uint64), codegen
-
-
-@jit_kernel
-def memory_at(address, size):  # type: ignore[no-untyped-def]
-    """View memory as bytes."""
-    return carray(_pointer(uint64(address)), (int64(size),), np.uint8)
 
 
 @jit_kernel
@@ -73,27 +41,6 @@ def _find(locations, location):  # type: ignore[no-untyped-def]
 
 
 @jit_kernel
-def frame_numbers(heads, streams, newest, patterns, offsets, wanted):  # type: ignore[no-untyped-def]
-    """
-    Work out which frames observations are made of.
-
-    :param heads: For each stream a frame number not below any in use
-    :param streams: ``(m,)``
-    :param newest: ``(m,)``, the low 32 bits of the newest frame's number
-    :param patterns: ``(m,)``
-    :param offsets: ``(n_patterns, depth)``, distance of each frame from the newest, -1 for zeros
-    :param wanted: ``(m, depth)``, filled with numbers, -1 for zeros
-    """
-    for row in range(len(streams)):
-        head = heads[streams[row]]
-        number = head - ((head - int64(newest[row])) & _ROUND)
-        pattern = patterns[row]
-        for j in range(offsets.shape[1]):
-            offset = offsets[pattern, j]
-            wanted[row, j] = number - offset if offset >= 0 else -1
-
-
-@jit_kernel
 def _emit(source, outs, which, row, j, depth, geometry):  # type: ignore[no-untyped-def]
     """Write one frame (or zeros, when ``source`` is 0) to its place in the output."""
     outer = uint64(geometry[0])
@@ -104,7 +51,7 @@ def _emit(source, outs, which, row, j, depth, geometry):  # type: ignore[no-unty
         if source == 0:
             memory_at(target, part)[:] = uint8(0)
         else:
-            _copy(target, source, part)
+            copy_bytes(target, source, part)
         return
     stride = parts * part
     memory = memory_at(target, (outer - uint64(1)) * stride + part)
@@ -129,13 +76,13 @@ def _record(  # type: ignore[no-untyped-def]
     :return: address of the patches, their bytes; bytes is DAMAGED or EXPAND where that cannot be
     """
     bad = (uint64(0), int64(DAMAGED))
-    target = uint64(scratch.ctypes.data)
+    target = address_of(scratch)
     found = _find(expanded, location) if len(expanded) else -1
     if location & _OPEN:
         stream = location ^ _OPEN
-        base = uint64(staging.ctypes.data) + stream * uint64(staging.shape[1])
+        base = address_of(staging) + stream * uint64(staging.shape[1])
         length = uint64(staged[stream]) - _HEADER
-        kind = staging[stream, 4]
+        kind = uint64(staging[stream, 4])
         segment = uint64(open_slots[stream])
     else:
         segment = location >> uint64(32)
@@ -143,32 +90,33 @@ def _record(  # type: ignore[no-untyped-def]
         if segment >= uint64(len(pointers)) or offset + _HEADER > uint64(segment_bytes):
             return bad
         base = pointers[segment] + offset
-        header = memory_at(base, _HEADER)
-        length = _get_u32(header, uint64(0))
-        kind = header[4]
+        header = load_word(base)
+        length = header & _OFFSET_MASK
+        kind = (header >> uint64(32)) & uint64(255)
         if offset + _HEADER + length > uint64(segment_bytes):
             return bad
     body = base + _HEADER
     if found >= 0:
         if expansions[found, 0]:
-            _copy(target, expansions[found, 0], uint64(size))
+            copy_bytes(target, expansions[found, 0], uint64(size))
             return expansions[found, 1], int64(expansions[found, 2])
         body = expansions[found, 1]
         length = expansions[found, 2]
-    elif kind != KEYED:
+    elif kind != uint64(KEYED):
         return uint64(0), int64(EXPAND)
     if length < _KEY_OFFSET or segment >= uint64(len(pointers)):
         return bad
-    key = _get_u32(memory_at(body, _KEY_OFFSET), uint64(0))
+    key = load_word(body) & _OFFSET_MASK
     if key + uint64(size) > uint64(segment_bytes):
         return bad
-    _copy(target, pointers[segment] + key, uint64(size))
+    copy_bytes(target, pointers[segment] + key, uint64(size))
     body += _KEY_OFFSET
     length -= _KEY_OFFSET
-    end = apply_patch(memory_at(body, length), 0, int64(length), scratch, size)
-    if end < 0:
+    stop = body + length
+    begin = apply_patch(body, stop, target, size)
+    if begin == 0:
         return bad
-    return body + uint64(end), int64(length) - end
+    return begin, int64(stop - begin)
 
 
 @jit_kernel
@@ -233,7 +181,7 @@ def read_rows(  # type: ignore[no-untyped-def]
     total = wanted.shape[1]
     mask = (int64(1) << shift) - 1
     scratch = np.empty(size + 8, dtype=np.uint8)
-    source = uint64(scratch.ctypes.data)
+    source = address_of(scratch)
     order = np.empty(total, dtype=np.int64)
     for row in range(first, last):
         count = 0
@@ -258,14 +206,13 @@ def read_rows(  # type: ignore[no-untyped-def]
             )
             if length < 0:
                 return length
-            patches = memory_at(address, length)
-            at = int64(0)
+            stop = address + uint64(length)
             place = int64(0)
             while i < count and wanted[row, order[i]] >> shift == group:
                 until = wanted[row, order[i]] & mask
                 while place < until:
-                    at = apply_patch(patches, at, length, scratch, size)
-                    if at < 0:
+                    address = apply_patch(address, stop, source, size)
+                    if address == 0:
                         return int64(DAMAGED)
                     place += 1
                 j = order[i]

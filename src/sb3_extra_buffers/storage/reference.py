@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.codecs import Codec, CodecError
+from sb3_extra_buffers.codecs import Codec, CodecError, has_numba
 from sb3_extra_buffers.storage.coder import FrameCoder
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
@@ -27,7 +27,7 @@ from sb3_extra_buffers.storage.records import (
     put_header,
     put_u32,
 )
-from sb3_extra_buffers.storage.segments import OFFSET_BITS
+from sb3_extra_buffers.storage.segments import OFFSET_BITS, READ_AHEAD
 
 _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
 _U32 = 4
@@ -76,6 +76,8 @@ class ReferenceCoder(FrameCoder):
 
     def _bind(self) -> None:
         """Views and compiled code, which are not part of the state."""
+        if not has_numba():
+            raise ImportError('frames coded by "delta" need numba: pip install "sb3-extra-buffers[numba]"')
         from sb3_extra_buffers.storage import patch_kernels, put_kernels, read_kernels
 
         self._encode = patch_kernels.encode_patch
@@ -105,6 +107,10 @@ class ReferenceCoder(FrameCoder):
     @property
     def open_bytes(self) -> int:
         return int(self.staged[self.counts > 0].sum())
+
+    @property
+    def stored_frames(self) -> int:
+        return super().stored_frames + int(self.counts.sum())
 
     def match(
         self,
@@ -139,6 +145,7 @@ class ReferenceCoder(FrameCoder):
             self.heads,
             self.group_frames,
             self.limit,
+            self.staging.shape[1] - READ_AHEAD,
             status,
         )
 
@@ -172,7 +179,7 @@ class ReferenceCoder(FrameCoder):
                 self.layout.frame_bytes,
                 staging,
                 start,
-                min(start + limit, staging.size),
+                min(start + limit, staging.size - READ_AHEAD),
             )
         )
 
@@ -311,7 +318,7 @@ class ReferenceCoder(FrameCoder):
                     rest = body[_U32 + size :]
                     rows.append((frame.ctypes.data, rest.ctypes.data, rest.size))
                 elif kind == PACKED and self.packer is not None and size <= self.staging.shape[1]:
-                    frame = np.empty(size, dtype=np.uint8)
+                    frame = np.empty(size + READ_AHEAD, dtype=np.uint8)[:size]
                     self.packer.decode(body[_U32:], frame)
                     rows.append((0, frame.ctypes.data, frame.size))
                 else:

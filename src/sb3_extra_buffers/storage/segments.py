@@ -14,16 +14,23 @@ OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 
+READ_AHEAD = 8
+"""Bytes after each segment that compiled code may read, though nothing is there."""
+
+
 def _allocate(size: int) -> ByteArray:
     """
     Take zeroed memory straight from the system: it counts only once touched, and goes back when dropped.
 
     :param size: Bytes
-    :return: The memory
+    :return: The memory, followed by ``READ_AHEAD`` more bytes
     """
+    total = size + READ_AHEAD
     if hasattr(mmap, "MAP_PRIVATE"):  # Python's default is shared memory, which a forked worker would write into
-        return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
-    return np.zeros(size, dtype=np.uint8)
+        memory = np.frombuffer(mmap.mmap(-1, total, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
+    else:
+        memory = np.zeros(total, dtype=np.uint8)
+    return memory[:size]
 
 
 class Segment:
@@ -142,11 +149,12 @@ class SegmentLog:
                 live.append(slot)
         self.order = live
 
-    def shrink(self) -> None:
-        """Give recycled memory back to the system."""
-        for slot in self.free:
-            self.slots[slot].memory = _allocate(self.segment_bytes)
-        self._refresh_pointers()
+    def clear(self) -> None:
+        """Forget everything; the memory stays."""
+        for slot in self.order:
+            self.slots[slot].clear()
+        self.free.extend(reversed(self.order))
+        self.order = []
 
     @property
     def used_bytes(self) -> int:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.storage.coder import FrameCoder
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order, find_stack, memory_order
 from sb3_extra_buffers.storage.matching import APPENDED, OTHER, REPEAT, SAME
+from sb3_extra_buffers.storage.methods import CoderSpec
 from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, RUN, UNWRITTEN, ZERO, PatternTable
 from sb3_extra_buffers.storage.records import padded_rows
-
-CoderFactory = Callable[[FrameLayout, int], FrameCoder]
 
 _ROUND = (1 << 32) - 1
 _SCAN = 1 << 16  # cells looked at together, to keep temporary arrays small
@@ -46,11 +45,11 @@ class FrameStore:
     :param obs_shape: Shape of one observation, of at least one element
     :param dtype: Type of its elements
     :param n_streams: Number of streams
-    :param make_coder: Makes the coder for a layout and a number of streams
+    :param make_coder: What makes the coder
     """
 
     def __init__(
-        self, obs_shape: tuple[int, ...], dtype: npt.DTypeLike, n_streams: int, make_coder: CoderFactory
+        self, obs_shape: tuple[int, ...], dtype: npt.DTypeLike, n_streams: int, make_coder: CoderSpec
     ) -> None:
         self.dtype = np.dtype(dtype)
         self.obs_shape = obs_shape
@@ -58,6 +57,7 @@ class FrameStore:
         self.make_coder = make_coder
         self.indexes: list[FrameIndex] = []
         self.writes = 0
+        self.collect_at = 1
         self._all = np.arange(n_streams, dtype=np.int64)
         self._begin(FrameLayout.whole(obs_shape, self.dtype.itemsize))
 
@@ -91,6 +91,8 @@ class FrameStore:
         """
         index = FrameIndex(np.zeros(cells, dtype=np.uint32), np.zeros(cells, dtype=np.uint16))
         self.indexes.append(index)
+        # A scan of the index for what can be recycled is worth its while once this much may be found.
+        self.collect_at = max(sum(len(index.pattern) for index in self.indexes) // 64, 1)
         return index
 
     def clear(self) -> None:
@@ -98,7 +100,38 @@ class FrameStore:
         for index in self.indexes:
             index.newest[:] = 0
             index.pattern[:] = UNWRITTEN
+        log = self.coder.log
+        log.clear()
         self._begin(self.layout)
+        self.coder.log = log
+
+    def written_cells(self) -> int:
+        """
+        Count what is stored.
+
+        :return: Cells that are not zeros, of all arrays
+        """
+        return sum(int(np.count_nonzero(index.pattern)) for index in self.indexes)
+
+    def bytes_a_cell(self) -> int:
+        """
+        Tell what the index takes.
+
+        :return: Bytes a cell
+        """
+        return max((index.newest.itemsize + index.pattern.itemsize for index in self.indexes), default=0)
+
+    def copy_of(self, index: FrameIndex) -> tuple[FrameStore, FrameIndex]:
+        """
+        Copy one array and the frames.
+
+        :param index: The array
+        :return: A store that holds it alone, and its index there
+        """
+        twin = copy.copy(self)
+        twin.indexes = [index]
+        twin = copy.deepcopy(twin)
+        return twin, twin.indexes[0]
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -141,7 +174,7 @@ class FrameStore:
         obs: npt.NDArray[Any],
     ) -> None:
         self.overwritten += int(np.count_nonzero(index.pattern[cells]))
-        if self.coder.wants_space():
+        if self.overwritten >= self.collect_at and self.coder.wants_space():
             self._collect()
         if len(self.patterns) + self.n_streams > self.pattern_limit:
             self._make_room_for_patterns()
@@ -149,8 +182,8 @@ class FrameStore:
         if self.layout.depth == 1 and self._time_to_probe():
             self._probe(streams, obs)
         memory, turned = memory_order(obs, self.layout.axis)
-        if memory.ctypes.data % 8:
-            memory = memory.copy()
+        if memory.ctypes.data % 8 or not memory.flags.writeable:
+            memory = memory.copy()  # compiled code takes only one kind of array
         if turned != self.turned:
             self._turn(turned)
         m = len(streams)
@@ -278,18 +311,11 @@ class FrameStore:
 
     # -- housekeeping ---------------------------------------------------------------------------------------------
 
-    @property
-    def cells(self) -> int:
-        """Cells of all arrays."""
-        return sum(len(index.pattern) for index in self.indexes)
-
     def _collect(self) -> None:
         """Recycle what overwritten cells have left behind."""
-        if self.overwritten * 64 < self.cells:
-            return
         self.overwritten = 0
         self.coder.release(self._oldest_frames())
-        held = sum(self.coder.log.slots[slot].frames for slot in self.coder.log.order)
+        held = self.coder.stored_frames
         if held > self.check_at:
             # Cells may be overwritten in any order; then old segments stay for the sake of a few frames.
             if 2 * self._count_live() < held:

@@ -1,0 +1,32 @@
+"""SB3's four core buffers, compressed."""
+
+from __future__ import annotations
+
+from stable_baselines3.common.buffers import DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
+
+from sb3_extra_buffers.compressed.mixin import CompressedReplay, CompressedRollout
+
+
+class CompressedReplayBuffer(CompressedReplay, ReplayBuffer):
+    """
+    ``ReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
+
+    ``optimize_memory_usage`` is accepted in every combination, costs nothing and changes nothing: frames are shared in
+    any case, and ``next_obs`` is always the true next observation, also at the end of an episode.
+    """
+
+
+class CompressedDictReplayBuffer(CompressedReplay, DictReplayBuffer):
+    """
+    ``DictReplayBuffer`` with compressed observations; small keys are kept as they are.
+
+    ``optimize_memory_usage`` is accepted, costs nothing and changes nothing.
+    """
+
+
+class CompressedRolloutBuffer(CompressedRollout, RolloutBuffer):
+    """``RolloutBuffer`` with compressed observations; takes its arguments and yields the same minibatches."""
+
+
+class CompressedDictRolloutBuffer(CompressedRollout, DictRolloutBuffer):
+    """``DictRolloutBuffer`` with compressed observations; small keys are kept as they are."""

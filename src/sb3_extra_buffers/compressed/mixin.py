@@ -1,0 +1,325 @@
+"""What turns a buffer of SB3 into a compressed one: its observations become ``CompressedArray``, the rest stays SB3's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
+
+from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, cast_exactly
+from sb3_extra_buffers.storage.session import ReadSession, current_session
+
+Observations = CompressedArray | npt.NDArray[Any]
+
+_OPTIONS = """
+    :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes`` gives
+        them; found from the observation space by default. For Dict observations also a mapping from key to such a dict
+    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; the default is the best of
+        what is installed
+    :param compression_kwargs: Options of the method, for example ``{"compresslevel": 5}``
+    :param decompression_kwargs: Likewise for decompression
+    :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)
+    :param output_dtype: ``"raw"`` samples observations as they are, ``"float"`` as float32
+"""
+
+
+def _hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """A space whose observations take no memory, so that the parent class can allocate them."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _hollow(part) for key, part in space.spaces.items()})
+    return spaces.Box(0, 0, shape=(0,), dtype=np.uint8)
+
+
+def _parent_signature(cls: type) -> inspect.Signature:
+    """What the SB3 class takes, its own keyword arguments and those of the class that it passes the others on to."""
+    parameters: dict[str, inspect.Parameter] = {}
+    for parent in cls.__mro__:
+        if issubclass(parent, CompressedBuffer) or "__init__" not in vars(parent):
+            continue
+        own = list(inspect.signature(parent).parameters.values())
+        named = [p for p in own if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if len(named) == len(own):
+            parameters = {p.name: p for p in named} | parameters
+            break
+        parameters |= {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in named}
+    return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
+
+
+def _full_signature(cls: type) -> inspect.Signature:
+    ours = inspect.signature(CompressedBuffer.__init__).parameters.values()
+    options = [p for p in ours if p.kind is p.KEYWORD_ONLY]
+    return inspect.Signature([*_parent_signature(cls).parameters.values(), *options])
+
+
+class CompressedBuffer(BaseBuffer):
+    """
+    Mixin for any buffer of SB3 or SB3-Contrib; put it before the buffer class.
+
+    Everything that the parent does with observations goes through arrays, so the parent's own code runs unchanged.
+    """
+
+    raw_below: ClassVar[int] = 512
+    """Observations of fewer bytes are not worth compressing and are kept as they are."""
+
+    observations: Any
+    next_observations: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = _full_signature(cls)  # type: ignore[attr-defined]
+        if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
+            cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
+
+    def __init__(
+        self,
+        *args: Any,
+        dtypes: Mapping[str, Any] | None = None,
+        compression_method: str | None = None,
+        compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None,
+        normalize_images: bool = False,
+        output_dtype: str = "raw",
+        **kwargs: Any,
+    ) -> None:
+        if output_dtype not in ("raw", "float"):
+            raise ValueError(f"output_dtype is {output_dtype!r}; allowed: 'raw', 'float'")
+        self.normalize_images = normalize_images
+        self.output_dtype = output_dtype
+        space, arguments = self._take_over(args, kwargs)
+        self._owns_observations = False
+        super().__init__(*arguments.args, **arguments.kwargs)
+        self._owns_observations = True
+        self._adopt(space)
+        self._arrays: dict[str, dict[str | None, Observations]] = {}
+        for name in ("observations", "next_observations"):
+            if name in self.__dict__:
+                self._arrays[name] = self._make_arrays(
+                    self._arrays.get("observations", {}),
+                    dtypes,
+                    compression_method=compression_method,
+                    compression_kwargs=compression_kwargs,
+                    decompression_kwargs=decompression_kwargs,
+                )
+        self._install()
+
+    def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
+        """Replace what the parent must not see in its arguments."""
+        bound = _parent_signature(type(self)).bind(*args, **kwargs)
+        space = bound.arguments["observation_space"]
+        bound.arguments["observation_space"] = _hollow(space)
+        if "optimize_memory_usage" in bound.arguments:
+            # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
+            bound.arguments["optimize_memory_usage"] = False
+        return space, bound
+
+    def _adopt(self, space: spaces.Space[Any]) -> None:
+        self.observation_space = space
+        self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]
+
+    def _spaces(self) -> dict[str | None, spaces.Space[Any]]:
+        if isinstance(self.observation_space, spaces.Dict):
+            return dict(self.observation_space.spaces)
+        return {None: self.observation_space}
+
+    def _make_arrays(
+        self, partners: Mapping[str | None, Observations], dtypes: Mapping[str, Any] | None, **options: Any
+    ) -> dict[str | None, Observations]:
+        arrays: dict[str | None, Observations] = {}
+        for key, space in self._spaces().items():
+            obs_shape: Any = get_obs_shape(space)
+            shape = (self.buffer_size, self.n_envs, *obs_shape)
+            if int(np.prod(obs_shape)) * np.dtype(space.dtype).itemsize < self.raw_below:
+                arrays[key] = np.zeros(shape, dtype=space.dtype)
+                continue
+            partner = partners.get(key)
+            chosen = dtypes.get(key) if dtypes and key is not None and "elem_type" not in dtypes else dtypes
+            arrays[key] = CompressedArray(
+                shape,
+                space.dtype,
+                obs_shape,
+                chosen,
+                **options,
+                share_with=partner if isinstance(partner, CompressedArray) else None,
+            )
+        return arrays
+
+    def _install(self) -> None:
+        """Give the parent its arrays, in the form it expects."""
+        for name, arrays in self._arrays.items():
+            setattr(self, name, dict(arrays) if isinstance(self.observation_space, spaces.Dict) else arrays[None])
+
+    def reset(self) -> None:
+        """Reset the buffer; a rollout buffer also forgets its observations."""
+        if not self._owns_observations:
+            return super().reset()
+        before, space = self.__dict__["observations"], self.observation_space
+        self._adopt(_hollow(space))
+        super().reset()
+        self._adopt(space)
+        if self.__dict__["observations"] is before:
+            return
+        for array in self._arrays["observations"].values():
+            if isinstance(array, CompressedArray):
+                array.clear()
+            else:
+                array[:] = 0
+        self._install()
+
+    def memory_usage(self) -> MemoryUsage:
+        """
+        Tell what the observations in the buffer take.
+
+        :return: Raw, stored and index bytes, the ratio, and how many frames are stored and shared
+        """
+        usage = MemoryUsage(0, 0, 0, 0, 0)
+        for key, array in self._arrays["observations"].items():
+            if isinstance(array, CompressedArray):
+                usage += array.memory_usage()  # next_observations live in the same store
+            else:
+                usage += MemoryUsage.of_arrays(arrays[key][: self.size()] for arrays in self._arrays.values())
+        return usage
+
+    def _check_observation(self, obs: Any, name: str) -> None:
+        """Refuse what cannot be stored before anything is."""
+        for key, space in self._spaces().items():
+            label = name if key is None else f"{name}[{key!r}]"
+            if key is None:
+                value = obs
+            elif not isinstance(obs, Mapping) or key not in obs:
+                given = sorted(obs) if isinstance(obs, Mapping) else type(obs).__name__
+                raise ValueError(f"{name} must be a dict with the keys {sorted(self._spaces())}, not {given}")  # type: ignore[type-var]
+            else:
+                value = obs[key]
+            value = np.asarray(value)
+            shape: Any = (self.n_envs, *get_obs_shape(space))
+            if isinstance(space, spaces.Discrete) and value.size == self.n_envs:
+                value = value.reshape(shape)
+            if value.shape != shape:
+                raise ValueError(
+                    f"{label} has shape {value.shape}, but {self.n_envs} environment(s) of {space} give {shape}"
+                )
+            array = self._arrays["observations"][key]
+            declared = np.dtype(space.dtype)
+            stored = array.stored_dtype if isinstance(array, CompressedArray) else declared
+            if value.dtype != declared or stored != declared:
+                cast_exactly(value, declared, stored)
+
+    def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
+        """
+        Convert to a tensor; arrays that were decoded for this very sample are not copied again.
+
+        :param array: Array
+        :param copy: Whether to copy
+        :return: The tensor
+        """
+        session = current_session()
+        if session is not None and copy and session.take_fresh(array):
+            copy = False
+        return super().to_torch(array, copy)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Decode what belongs together at once, see ``ReadSession``."""
+        ours = self._arrays["observations"]
+        others = self._arrays.get("next_observations", {})
+        pairs = [
+            (array, other)
+            for array, other in ((array, others.get(key)) for key, array in ours.items())
+            if isinstance(array, CompressedArray) and isinstance(other, CompressedArray)
+        ]
+        with ReadSession(pairs):
+            yield
+
+    def _finish(self, samples: Any) -> Any:
+        """Apply ``normalize_images`` and ``output_dtype`` to samples."""
+        if not self.normalize_images and self.output_dtype == "raw":
+            return samples
+        fields = {
+            name: self._finish_observation(getattr(samples, name))
+            for name in ("observations", "next_observations")
+            if hasattr(samples, name)
+        }
+        return samples._replace(**fields)
+
+    def _finish_observation(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            return {key: self._finish_tensor(tensor, self._spaces()[key]) for key, tensor in obs.items()}
+        return self._finish_tensor(obs, self.observation_space)
+
+    def _finish_tensor(self, tensor: th.Tensor, space: spaces.Space[Any]) -> th.Tensor:
+        if self.normalize_images and is_image_space(space):
+            return tensor.float() / 255.0
+        return tensor.float() if self.output_dtype == "float" else tensor
+
+
+class CompressedReplay(CompressedBuffer):
+    """Mixin for replay buffers."""
+
+    def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
+        """
+        Add transitions, see the parent class; what cannot be stored is refused and leaves the buffer as it was.
+
+        :param obs: Observations, one an environment
+        :param next_obs: What followed; at the end of an episode its last observation
+        :param args: Actions, rewards, dones, infos
+        :param kwargs: Likewise
+        """
+        self._check_observation(obs, "obs")
+        self._check_observation(next_obs, "next_obs")
+        super().add(obs, next_obs, *args, **kwargs)
+
+    def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
+        """
+        Sample transitions, see the parent class.
+
+        :param batch_size: Number of transitions
+        :param args: ``env``, to normalize with
+        :param kwargs: Likewise
+        :return: The samples
+        """
+        if self.size() == 0:
+            raise ValueError("cannot sample from an empty buffer: add transitions first")
+        with self._reading():
+            return self._finish(super().sample(batch_size, *args, **kwargs))
+
+
+class CompressedRollout(CompressedBuffer):
+    """Mixin for rollout buffers."""
+
+    def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
+        """
+        Add a step, see the parent class; what cannot be stored is refused and leaves the buffer as it was.
+
+        :param obs: Observations, one an environment
+        :param args: What the parent takes
+        :param kwargs: Likewise
+        """
+        if self.pos >= self.buffer_size:
+            raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
+        self._check_observation(obs, "obs")
+        super().add(obs, *args, **kwargs)
+
+    def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
+        """
+        Iterate over minibatches of the rollout, see the parent class.
+
+        :param batch_size: Size of a minibatch; None for everything at once
+        :return: The minibatches
+        """
+        if not self.full:
+            raise RuntimeError(
+                f"the rollout is not full: {self.pos} of {self.buffer_size} steps; collect the rest before calling get()"
+            )
+        return super().get(batch_size)  # type: ignore[misc,no-any-return]
+
+    def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
+        with self._reading():
+            return self._finish(super()._get_samples(*args, **kwargs))  # type: ignore[safe-super]

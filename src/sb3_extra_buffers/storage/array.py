@@ -1,0 +1,342 @@
+"""An array of observations that lives compressed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_extra_buffers.storage.casting import cast_exactly
+from sb3_extra_buffers.storage.dtypes import check_dtypes
+from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, is_full_slice, select
+from sb3_extra_buffers.storage.methods import make_spec
+from sb3_extra_buffers.storage.session import current_session
+from sb3_extra_buffers.storage.store import FrameIndex, FrameStore
+from sb3_extra_buffers.storage.usage import MemoryUsage
+
+
+class CompressedArray:
+    """
+    Looks like an ndarray of shape ``(*leading axes, *obs_shape)``; each observation is stored compressed.
+
+    Reading decodes what the index asks for into a new ndarray; writing replaces whole observations. The last leading
+    axis is taken as parallel environments: consecutive observations of one share their frames. Cells that were never
+    written are zeros. ``swapaxes`` and ``reshape`` of the leading axes give views.
+
+    :param shape: Full shape; or only the leading axes, if it does not end with ``obs_shape``
+    :param dtype: Type of the elements
+    :param obs_shape: Shape of one observation
+    :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes``
+        gives; found from ``dtype`` by default
+    :param compression_method: Method string; None for the best of what is installed
+    :param compression_kwargs: Options of the method
+    :param decompression_kwargs: Likewise
+    :param share_with: Array of the same observations (``next_obs`` beside ``obs``) whose frames to share; the options
+        above are taken from it
+    """
+
+    # Not a ufunc operand: NumPy asks __array__ and gets ndarrays, never the raw memory of this object.
+    __array_priority__ = -1
+
+    def __init__(
+        self,
+        shape: SupportsIndex | tuple[int, ...],
+        dtype: npt.DTypeLike,
+        obs_shape: tuple[int, ...],
+        dtypes: Mapping[str, npt.DTypeLike] | None = None,
+        compression_method: str | None = None,
+        compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None,
+        *,
+        share_with: CompressedArray | None = None,
+    ) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        if self.dtype.hasobject or self.dtype.kind not in "biufc":
+            raise TypeError(f"observations must be numbers or booleans, not {self.dtype}")
+        self.obs_shape = tuple(int(length) for length in obs_shape)
+        lead = _leading_axes(shape, self.obs_shape)
+        if share_with is None:
+            elem_type, runs_type = check_dtypes(dtypes, self.dtype, self.obs_shape)
+            spec = make_spec(compression_method, elem_type, runs_type, compression_kwargs, decompression_kwargs)
+            self._store = FrameStore(self._store_shape, elem_type, max(math.prod(lead[1:]), 1), spec)
+        else:
+            if (share_with.dtype, share_with.obs_shape, share_with._lead[1:]) != (self.dtype, self.obs_shape, lead[1:]):
+                raise ValueError(
+                    f"arrays that share frames need the same dtype, obs_shape and parallel axes: {share_with!r} has not"
+                )
+            self._store = share_with._store
+        self._lead = lead
+        self._index = self._store.new_index(math.prod(lead))
+        self._cells: Cells | None = None
+
+    @property
+    def _store_shape(self) -> tuple[int, ...]:
+        # The store has no notion of scalars, and what has no elements never reaches it.
+        return self.obs_shape if self.obs_shape and math.prod(self.obs_shape) else (1,)
+
+    # -- what it looks like ---------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape, as NumPy means it."""
+        return (*self._lead, *self.obs_shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._lead) + len(self.obs_shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that an ndarray of this shape would take."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def compressed_nbytes(self) -> int:
+        """Bytes that are taken now, index included, and frames shared with other arrays, too."""
+        return self.memory_usage().total_bytes
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """Type that elements are stored as."""
+        return self._store.dtype
+
+    @property
+    def compression_method(self) -> str:
+        """The method in use."""
+        return self._store.make_coder.method
+
+    def memory_usage(self) -> MemoryUsage:
+        """
+        Tell what the array takes.
+
+        :return: The figures; what is shared with other arrays is counted with them
+        """
+        return MemoryUsage.of_store(self._store, self.dtype)
+
+    def __len__(self) -> int:
+        return self._lead[0]
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        return (self[row] for row in range(len(self)))
+
+    def __repr__(self) -> str:
+        return (
+            f"CompressedArray(shape={self.shape}, dtype={self.dtype}, obs_shape={self.obs_shape}, "
+            f"compression_method={self.compression_method!r}, {self.memory_usage()})"
+        )
+
+    def __bool__(self) -> bool:
+        if self.size == 1:
+            return bool(np.asarray(self))
+        raise ValueError("the truth value of an array with more than one element is ambiguous; use np.any or np.all")
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("a CompressedArray has no uncompressed memory to share; decoding it makes a copy")
+        whole = self._decode(self._cell_numbers())
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    # -- reading and writing --------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> npt.NDArray[Any]:
+        session = current_session()
+        if session is not None and self._is_paired_form(index):
+            together = session.read(self, index[0], index[1])
+            if together is not None:
+                return together
+        cells = self._usual_cells(index)
+        if cells is not None:
+            decoded = self._decode(cells)
+            return decoded if session is None else session.note_fresh(decoded)
+        selection = select(index, self._cell_numbers(), self.ndim)
+        decoded = self._decode(selection.cells)
+        return decoded if selection.rest is None else decoded[selection.rest]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        row = as_integer(index)
+        if row is not None and self._cells is None and len(self._lead) == 2:
+            row = int(check_bounds(np.array(row), len(self), 0))
+            obs = self._checked(value, self.shape[1:])
+            if obs.size:
+                self._store.write_row(self._index, row, obs.reshape(len(obs), *self._store_shape))
+            return
+        cells = self._usual_cells(index)
+        rest = None
+        if cells is None:
+            cells, rest = select(index, self._cell_numbers(), self.ndim)
+        target = (*cells.shape, *self.obs_shape)
+        if rest is not None:
+            value = _changed(self._decode(cells), rest, value)
+        obs = self._checked(value, target)
+        if obs.size:
+            self._store.write_cells(self._index, cells.reshape(-1), obs.reshape(-1, *self._store_shape))
+
+    def read_with(
+        self, other: CompressedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """
+        Read ``self[rows, columns]`` and ``other[rows, columns]``, decoding once what they share.
+
+        :param other: An array made with ``share_with``
+        :param rows: Integers
+        :param columns: Integers
+        :return: Both
+        """
+        if other._store is not self._store or self._cells is not None or other._cells is not None:
+            return self[rows, columns], other[rows, columns]
+        columns = check_bounds(columns, self._lead[1], 1)
+        cells = check_bounds(rows, len(self), 0) * self._lead[1] + columns
+        return self._decode_all(cells, (self._index, other._index))
+
+    def _is_paired_form(self, index: Any) -> bool:
+        return (
+            isinstance(index, tuple)
+            and len(index) in (2, 3)
+            and _is_integers(index[0])
+            and _is_integers(index[1])
+            and all(is_full_slice(item) for item in index[2:])
+        )
+
+    def _usual_cells(self, index: Any) -> Cells | None:
+        """The cells of the forms that buffers use, found without listing all cells."""
+        if isinstance(index, tuple) and len(index) > 2 and all(is_full_slice(item) for item in index[2:]):
+            index = index[:2] if len(index) <= self.ndim else index
+        columns = math.prod(self._lead[1:])
+        if isinstance(index, tuple):
+            if len(index) != 2 or len(self._lead) != 2 or self._cells is not None:
+                return None
+            rows, places = index
+            if not (_is_integers(rows) and _is_integers(places)):
+                return None
+            return check_bounds(rows, len(self), 0) * columns + check_bounds(places, columns, 1)
+        if self._cells is not None:
+            if self._cells.ndim == 1 and _is_integers(index):
+                return self._cells[check_bounds(index, len(self), 0)]
+            return None
+        row = as_integer(index)
+        if row is not None:
+            rows = check_bounds(np.array(row), len(self), 0)
+        elif isinstance(index, slice):
+            rows = np.arange(*index.indices(len(self)), dtype=np.int64)
+        elif _is_integers(index):
+            rows = check_bounds(index, len(self), 0)
+        else:
+            return None
+        return (rows[..., None] * columns + np.arange(columns)).reshape(*rows.shape, *self._lead[1:])
+
+    def _cell_numbers(self) -> Cells:
+        if self._cells is not None:
+            return self._cells
+        return np.arange(math.prod(self._lead), dtype=np.int64).reshape(self._lead)
+
+    def _decode(self, cells: Cells) -> npt.NDArray[Any]:
+        return self._decode_all(cells, (self._index,))[0]
+
+    def _decode_all(self, cells: Cells, indexes: tuple[FrameIndex, ...]) -> Any:
+        stored = [np.empty((*cells.shape, *self.obs_shape), dtype=self._store.dtype) for _ in indexes]
+        if stored[0].size:
+            self._store.read(cells.reshape(-1), list(zip(indexes, stored, strict=True)))
+        return tuple(part.astype(self.dtype, copy=False) for part in stored)
+
+    def _checked(self, value: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        obs = cast_exactly(np.asarray(value), self.dtype, self._store.dtype)
+        if obs.shape != shape:
+            try:
+                obs = np.broadcast_to(obs, shape)
+            except ValueError:
+                raise ValueError(f"observations of shape {obs.shape} do not fit where {shape} is wanted") from None
+        return obs
+
+    # -- views and copies -----------------------------------------------------------------------------------------
+
+    def _view(self, cells: Cells) -> CompressedArray:
+        view = object.__new__(CompressedArray)
+        view.__dict__.update(self.__dict__)
+        view._cells = cells
+        view._lead = cells.shape
+        return view
+
+    def swapaxes(self, axis1: int, axis2: int) -> CompressedArray:
+        """
+        Swap two leading axes.
+
+        :param axis1: One
+        :param axis2: The other
+        :return: A view
+        """
+        lead = len(self._lead)
+        axes = [axis + self.ndim if axis < 0 else axis for axis in (axis1, axis2)]
+        if not all(0 <= axis < lead for axis in axes):
+            raise ValueError(
+                f"only the leading axes 0 to {lead - 1} can be swapped, not {axis1} and {axis2}: the others are inside "
+                "of compressed observations; use np.asarray(array) to decode all of it first"
+            )
+        return self._view(self._cell_numbers().swapaxes(*axes))
+
+    def reshape(self, *shape: Any, order: str = "C") -> CompressedArray:
+        """
+        Give the leading axes another shape.
+
+        :param shape: New shape, as one tuple or several integers; it must end with ``obs_shape``
+        :param order: Only ``"C"``
+        :return: A view
+        """
+        wanted: tuple[int, ...] = tuple(shape[0]) if len(shape) == 1 and not np.isscalar(shape[0]) else tuple(shape)
+        if order != "C":
+            raise ValueError(f"order {order!r} is not supported, only 'C'")
+        n = len(self.obs_shape)
+        lead, tail = wanted[: len(wanted) - n], wanted[len(wanted) - n :]
+        if tail != self.obs_shape or not lead:
+            raise ValueError(
+                f"only the leading axes can be reshaped: {wanted} does not end with the observations' {self.obs_shape}; "
+                "use np.asarray(array) to decode all of it first"
+            )
+        return self._view(self._cell_numbers().reshape(lead))
+
+    def copy(self) -> CompressedArray:
+        """
+        Copy the array, still compressed.
+
+        :return: An array that shares nothing with this one
+        """
+        twin = CompressedArray.__new__(CompressedArray)
+        twin.__dict__.update(self.__dict__)
+        twin._store, twin._index = self._store.copy_of(self._index)
+        if self._cells is not None:
+            twin._cells = self._cells.copy()
+        return twin
+
+    def __copy__(self) -> CompressedArray:
+        return self.copy()
+
+    def clear(self) -> None:
+        """Forget all observations, also those of arrays that share frames with this one; memory is kept for reuse."""
+        self._store.clear()
+
+
+def _leading_axes(shape: SupportsIndex | tuple[int, ...], obs_shape: tuple[int, ...]) -> tuple[int, ...]:
+    full = tuple(int(length) for length in shape) if isinstance(shape, (tuple, list)) else (int(shape),)  # type: ignore[arg-type]
+    n = len(obs_shape)
+    lead = full[: len(full) - n] if n and full[len(full) - n :] == obs_shape and len(full) > n else full
+    if not lead or any(length < 0 for length in (*lead, *obs_shape)):
+        raise ValueError(f"shape {full} with obs_shape {obs_shape} leaves no valid leading axes")
+    return lead
+
+
+def _is_integers(index: Any) -> bool:
+    return isinstance(index, np.ndarray) and index.dtype.kind in "iu"
+
+
+def _changed(decoded: npt.NDArray[Any], rest: tuple[Any, ...], value: Any) -> npt.NDArray[Any]:
+    # Checked as if it were stored by itself, so that a value which would change is refused here, too.
+    decoded[rest] = cast_exactly(np.asarray(value), decoded.dtype, decoded.dtype)
+    return decoded

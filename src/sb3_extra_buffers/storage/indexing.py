@@ -1,0 +1,146 @@
+"""NumPy's indexing for an array whose leading axes are cells and whose other axes are decoded observations."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Cells = npt.NDArray[np.int64]
+
+
+class Selection(NamedTuple):
+    """
+    What an index asks for.
+
+    :param cells: The cells, in the shape of the result's leading axes
+    :param rest: What to do with the decoded ``(*cells.shape, *obs_shape)``; None for nothing
+    """
+
+    cells: Cells
+    rest: tuple[Any, ...] | None
+
+
+def check_bounds(index: npt.NDArray[Any], size: int, axis: int) -> Cells:
+    """
+    Resolve negative indices.
+
+    :param index: Integers
+    :param size: Length of the axis
+    :param axis: The axis, for the message
+    :return: Integers from 0 to ``size - 1``
+    """
+    resolved = np.where(index < 0, index + size, index).astype(np.int64, copy=False)
+    if index.size and (int(resolved.min()) < 0 or int(resolved.max()) >= size):
+        wrong = index[(resolved < 0) | (resolved >= size)].flat[0]
+        raise IndexError(f"index {wrong} is out of bounds for axis {axis} with size {size}")
+    return resolved
+
+
+def is_full_slice(item: Any) -> bool:
+    """
+    Tell whether an index takes a whole axis as it is.
+
+    :param item: Part of an index
+    :return: Whether it is ``:``
+    """
+    return isinstance(item, slice) and item == slice(None)
+
+
+def _axes_taken(item: Any) -> int:
+    if item is None:
+        return 0
+    if isinstance(item, (bool, np.bool_)):
+        return 0
+    if isinstance(item, (list, np.ndarray)):
+        array = np.asarray(item)
+        return array.ndim if array.dtype == np.bool_ else 1
+    return 1
+
+
+def normalize(index: Any, ndim: int) -> tuple[Any, ...]:
+    """
+    Write an index out: a tuple, with no ellipsis.
+
+    :param index: Any index
+    :param ndim: Number of axes
+    :return: One item for each axis that it takes
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    dots = [place for place, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    taken = sum(_axes_taken(item) for item in items if item is not Ellipsis)
+    if taken > ndim:
+        raise IndexError(f"too many indices: the array is {ndim}-dimensional, but {taken} were indexed")
+    if dots:
+        place = dots[0]
+        items = (*items[:place], *(slice(None),) * (ndim - taken), *items[place + 1 :])
+    return items
+
+
+def as_index_array(item: Any) -> npt.NDArray[Any] | None:
+    """
+    Take an item as an array of integers, where it is one.
+
+    :param item: Part of an index
+    :return: The integers; None where it is something else
+    """
+    if isinstance(item, (list, np.ndarray)):
+        array = np.asarray(item)
+        if array.dtype.kind in "iu" or array.size == 0 and array.dtype.kind == "f":
+            return array.astype(np.int64, copy=False)
+        if array.dtype.kind not in "b":
+            raise IndexError(f"an index must be integers or booleans, not {array.dtype}")
+    return None
+
+
+def as_integer(item: Any) -> int | None:
+    """
+    Take an item as one integer, where it is one.
+
+    :param item: Part of an index
+    :return: The integer; None where it is something else
+    """
+    if isinstance(item, (bool, np.bool_, slice, list)) or item is None:
+        return None
+    try:
+        return operator.index(item)
+    except TypeError:
+        return None
+
+
+def select(index: Any, cells: Cells, ndim: int) -> Selection:
+    """
+    Split an index into cells and the rest.
+
+    The usual forms need only the cells. For everything else the first axis is narrowed, and NumPy itself applies the
+    whole index to what has been decoded: all its rules hold, at the price of decoding more than is asked for.
+
+    :param index: Any index that NumPy takes
+    :param cells: Cell numbers, in the shape of the leading axes
+    :param ndim: Number of axes in all
+    :return: The selection
+    """
+    items = normalize(index, ndim)
+    lead = cells.ndim
+    if all(is_full_slice(item) for item in items[lead:]) and None not in items[:lead]:
+        taken = sum(_axes_taken(item) for item in items[:lead])
+        if taken <= lead:
+            return Selection(cells[items[:lead]], None)
+    if not items:
+        return Selection(cells, None)
+    first = items[0]
+    number = as_integer(first)
+    numbers = as_index_array(first)
+    if number is not None:
+        row = int(check_bounds(np.array(number), len(cells), 0))
+        return Selection(cells[row : row + 1], (0, *items[1:]))
+    if numbers is not None:
+        rows, place = np.unique(check_bounds(numbers, len(cells), 0), return_inverse=True)
+        return Selection(cells[rows], (place.reshape(numbers.shape), *items[1:]))
+    if isinstance(first, slice):
+        return Selection(cells[first], (slice(None), *items[1:]))
+    return Selection(cells, items)

@@ -1,0 +1,106 @@
+"""Compiled: bytes at addresses, copied and compared fast. Imports numba, so import it late."""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, int64, types, uint8, uint64
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from sb3_extra_buffers.codecs._jit import jit_kernel
+
+_WORD = ir.IntType(64)
+_CHUNK = 128  # words compared between two looks at the result; long enough to vectorise
+
+
+@intrinsic
+def _pointer(typingctx, address):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.uint64), codegen
+
+
+@intrinsic
+def copy_bytes(typingctx, target, source, count):  # type: ignore[no-untyped-def]
+    """Copy ``count`` bytes from one address to another; the two must not overlap."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        target, source, count = arguments
+        cgutils.raw_memcpy(
+            builder,
+            builder.inttoptr(target, cgutils.voidptr_t),
+            builder.inttoptr(source, cgutils.voidptr_t),
+            count,
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def load_word(typingctx, address):  # type: ignore[no-untyped-def]
+    """Read eight bytes at any address."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.load(pointer, align=1, typ=_WORD)
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def store_word(typingctx, address, value):  # type: ignore[no-untyped-def]
+    """Write eight bytes at any address."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        builder.store(arguments[1], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64), codegen
+
+
+@jit_kernel
+def address_of(array):  # type: ignore[no-untyped-def]
+    """Address of an array's first byte."""
+    return uint64(array.ctypes.data)
+
+
+@jit_kernel
+def memory_at(address, size):  # type: ignore[no-untyped-def]
+    """View memory as bytes."""
+    return carray(_pointer(uint64(address)), (int64(size),), np.uint8)
+
+
+@jit_kernel
+def _words_at(address, count):  # type: ignore[no-untyped-def]
+    return carray(_pointer(uint64(address)), (int64(count),), np.uint64)
+
+
+@jit_kernel
+def same_bytes(a, b, count):  # type: ignore[no-untyped-def]
+    """Tell whether the bytes at two addresses are equal."""
+    rest = uint64(0)
+    if (a | b) & uint64(7) == 0:  # else byte by byte: unaligned words are not for every machine
+        n = uint64(count) >> uint64(3)
+        x = _words_at(a, n)
+        y = _words_at(b, n)
+        i = uint64(0)
+        while i < n:
+            stop = min(n, i + uint64(_CHUNK))
+            difference = uint64(0)
+            for j in range(i, stop):
+                difference |= x[j] ^ y[j]
+            if difference:
+                return False
+            i = stop
+        rest = n << uint64(3)
+    left = memory_at(a, count)
+    right = memory_at(b, count)
+    different = uint8(0)
+    for j in range(rest, uint64(count)):
+        different |= left[j] ^ right[j]
+    return different == 0
