@@ -126,7 +126,7 @@ class CompressedBuffer(BaseBuffer):
 
     def _spaces(self) -> dict[str | None, spaces.Space[Any]]:
         if isinstance(self.observation_space, spaces.Dict):
-            return dict(self.observation_space.spaces)
+            return dict(self.observation_space.spaces.items())
         return {None: self.observation_space}
 
     def _make_arrays(
@@ -143,7 +143,7 @@ class CompressedBuffer(BaseBuffer):
             chosen = dtypes.get(key) if dtypes and key is not None and "elem_type" not in dtypes else dtypes
             arrays[key] = CompressedArray(
                 shape,
-                space.dtype,
+                np.dtype(space.dtype),
                 obs_shape,
                 chosen,
                 **options,
@@ -203,9 +203,7 @@ class CompressedBuffer(BaseBuffer):
             if isinstance(space, spaces.Discrete) and value.size == self.n_envs:
                 value = value.reshape(shape)
             if value.shape != shape:
-                raise ValueError(
-                    f"{label} has shape {value.shape}, but {self.n_envs} environment(s) of {space} give {shape}"
-                )
+                raise ValueError(f"{label} has shape {value.shape}, but {self.n_envs} environment(s) of {space} give {shape}")
             array = self._arrays["observations"][key]
             declared = np.dtype(space.dtype)
             stored = array.stored_dtype if isinstance(array, CompressedArray) else declared

@@ -57,7 +57,7 @@ class CompressedArray:
         if self.dtype.hasobject or self.dtype.kind not in "biufc":
             raise TypeError(f"observations must be numbers or booleans, not {self.dtype}")
         self.obs_shape = tuple(int(length) for length in obs_shape)
-        lead = _leading_axes(shape, self.obs_shape)
+        lead: tuple[int, ...] = _leading_axes(shape, self.obs_shape)
         if share_with is None:
             elem_type, runs_type = check_dtypes(dtypes, self.dtype, self.obs_shape)
             spec = make_spec(compression_method, elem_type, runs_type, compression_kwargs, decompression_kwargs)
@@ -68,14 +68,14 @@ class CompressedArray:
                     f"arrays that share frames need the same dtype, obs_shape and parallel axes: {share_with!r} has not"
                 )
             self._store = share_with._store
-        self._lead = lead
+        self._lead: tuple[int, ...] = lead
         self._index = self._store.new_index(math.prod(lead))
         self._cells: Cells | None = None
 
     @property
     def _store_shape(self) -> tuple[int, ...]:
         # The store has no notion of scalars, and what has no elements never reaches it.
-        return self.obs_shape if self.obs_shape and math.prod(self.obs_shape) else (1,)
+        return self.obs_shape if self.obs_shape and 0 not in self.obs_shape else (1,)
 
     # -- what it looks like ---------------------------------------------------------------------------------------
 
@@ -195,7 +195,8 @@ class CompressedArray:
             return self[rows, columns], other[rows, columns]
         columns = check_bounds(columns, self._lead[1], 1)
         cells = check_bounds(rows, len(self), 0) * self._lead[1] + columns
-        return self._decode_all(cells, (self._index, other._index))
+        mine, others = self._decode_all(cells, (self._index, other._index))
+        return mine, others
 
     def _is_paired_form(self, index: Any) -> bool:
         return (
@@ -217,7 +218,8 @@ class CompressedArray:
             rows, places = index
             if not (_is_integers(rows) and _is_integers(places)):
                 return None
-            return check_bounds(rows, len(self), 0) * columns + check_bounds(places, columns, 1)
+            cells: Cells = check_bounds(rows, len(self), 0) * columns + check_bounds(places, columns, 1)
+            return cells
         if self._cells is not None:
             if self._cells.ndim == 1 and _is_integers(index):
                 return self._cells[check_bounds(index, len(self), 0)]
@@ -239,13 +241,14 @@ class CompressedArray:
         return np.arange(math.prod(self._lead), dtype=np.int64).reshape(self._lead)
 
     def _decode(self, cells: Cells) -> npt.NDArray[Any]:
-        return self._decode_all(cells, (self._index,))[0]
+        (decoded,) = self._decode_all(cells, (self._index,))
+        return decoded
 
-    def _decode_all(self, cells: Cells, indexes: tuple[FrameIndex, ...]) -> Any:
+    def _decode_all(self, cells: Cells, indexes: tuple[FrameIndex, ...]) -> list[npt.NDArray[Any]]:
         stored = [np.empty((*cells.shape, *self.obs_shape), dtype=self._store.dtype) for _ in indexes]
         if stored[0].size:
             self._store.read(cells.reshape(-1), list(zip(indexes, stored, strict=True)))
-        return tuple(part.astype(self.dtype, copy=False) for part in stored)
+        return [part.astype(self.dtype, copy=False) for part in stored]
 
     def _checked(self, value: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         obs = cast_exactly(np.asarray(value), self.dtype, self._store.dtype)
@@ -324,7 +327,7 @@ class CompressedArray:
 
 
 def _leading_axes(shape: SupportsIndex | tuple[int, ...], obs_shape: tuple[int, ...]) -> tuple[int, ...]:
-    full = tuple(int(length) for length in shape) if isinstance(shape, (tuple, list)) else (int(shape),)  # type: ignore[arg-type]
+    full = tuple(int(length) for length in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
     n = len(obs_shape)
     lead = full[: len(full) - n] if n and full[len(full) - n :] == obs_shape and len(full) > n else full
     if not lead or any(length < 0 for length in (*lead, *obs_shape)):

@@ -23,7 +23,7 @@ def cast_exactly(values: npt.NDArray[Any], declared: np.dtype[Any], stored: np.d
         return values
     if values.dtype.kind not in _KINDS:
         raise TypeError(f"observations of dtype {values.dtype} cannot be stored; {declared} is wanted")
-    if values.dtype.kind in "fc" and declared.kind in "biu" or values.dtype.kind == "c" and declared.kind == "f":
+    if (values.dtype.kind in "fc" and declared.kind in "biu") or (values.dtype.kind == "c" and declared.kind == "f"):
         raise TypeError(
             f"observations are {_KINDS[values.dtype.kind]} ({values.dtype}), but the space is declared with "
             f"{_KINDS[declared.kind]} ({declared}); convert them or correct the observation space"

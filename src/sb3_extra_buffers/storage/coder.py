@@ -98,9 +98,7 @@ class FrameCoder(ABC):
         """
 
     @abstractmethod
-    def read(
-        self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], outs: Sequence[ByteArray]
-    ) -> None:
+    def read(self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], outs: Sequence[ByteArray]) -> None:
         """
         Decode observations.
 

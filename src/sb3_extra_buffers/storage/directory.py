@@ -22,7 +22,7 @@ class GroupDirectory:
     @property
     def capacity(self) -> int:
         """Groups that fit, for each stream."""
-        return self.locations.shape[1]
+        return int(self.locations.shape[1])
 
     def put(self, stream: int, group: int, location: int) -> None:
         """

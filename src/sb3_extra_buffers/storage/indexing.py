@@ -90,7 +90,7 @@ def as_index_array(item: Any) -> npt.NDArray[Any] | None:
     """
     if isinstance(item, (list, np.ndarray)):
         array = np.asarray(item)
-        if array.dtype.kind in "iu" or array.size == 0 and array.dtype.kind == "f":
+        if array.dtype.kind in "iu" or (array.size == 0 and array.dtype.kind == "f"):
             return array.astype(np.int64, copy=False)
         if array.dtype.kind not in "b":
             raise IndexError(f"an index must be integers or booleans, not {array.dtype}")

@@ -1,4 +1,4 @@
-"""What a new observation is to the last one of its stream; the NumPy form of what ``put_kernels`` does compiled."""
+"""What a new observation is to the last one of its stream; the NumPy form of what ``kernels.put`` does compiled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def match_batch(
     status: npt.NDArray[np.int64],
 ) -> None:
     """
-    Compare observations with the last ones of their streams; parameters as in ``put_kernels.put_batch``.
+    Compare observations with the last ones of their streams; parameters as in ``kernels.put.put_batch``.
 
     :param new: ``(m, obs_bytes)`` in memory order
     :param last: ``(n_streams, obs_bytes)``, brought up to date except for OTHER

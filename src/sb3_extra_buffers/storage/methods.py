@@ -117,7 +117,7 @@ class CoderSpec:
             return self._codec(self.method, self.compression_kwargs), None
         if not has_numba():
             raise ImportError(
-                f"the method {self.method!r} needs numba: pip install \"sb3-extra-buffers[numba]\", "
+                f'the method {self.method!r} needs numba: pip install "sb3-extra-buffers[numba]", '
                 f"or choose one of {', '.join(known_methods())}"
             )
         options = dict(self.compression_kwargs)

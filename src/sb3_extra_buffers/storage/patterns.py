@@ -54,7 +54,7 @@ class PatternTable:
     @property
     def reach(self) -> npt.NDArray[np.int64]:
         """For each pattern the distance of its oldest frame."""
-        return self.offsets[: len(self.ids)].max(axis=1)
+        return np.asarray(self.offsets[: len(self.ids)].max(axis=1))
 
     @property
     def nbytes(self) -> int:

@@ -52,9 +52,7 @@ class ReferenceCoder(FrameCoder):
     :param shift: Two to this power is the number of frames in a group
     """
 
-    def __init__(
-        self, layout: FrameLayout, n_streams: int, codec: Codec, packer: Codec | None = None, shift: int = 4
-    ) -> None:
+    def __init__(self, layout: FrameLayout, n_streams: int, codec: Codec, packer: Codec | None = None, shift: int = 4) -> None:
         super().__init__(layout, n_streams, shift)
         size = layout.frame_bytes
         self.codec = codec
@@ -78,12 +76,12 @@ class ReferenceCoder(FrameCoder):
         """Views and compiled code, which are not part of the state."""
         if not has_numba():
             raise ImportError('frames coded by "delta" need numba: pip install "sb3-extra-buffers[numba]"')
-        from sb3_extra_buffers.storage import patch_kernels, put_kernels, read_kernels
+        from sb3_extra_buffers.storage.kernels import patch, put, read
 
-        self._encode = patch_kernels.encode_patch
-        self._put = put_kernels.put_batch
-        self._frame_groups = read_kernels.groups_of
-        self._read_rows = read_kernels.read_rows
+        self._encode: Any = patch.encode_patch
+        self._put: Any = put.put_batch
+        self._frame_groups: Any = read.groups_of
+        self._read_rows: Any = read.read_rows
         layout = self.layout
         size, item = layout.frame_bytes, layout.itemsize
         flat = (layout.depth, layout.outer, layout.depth * layout.part_bytes, layout.part_bytes, item, 0, size)

@@ -48,9 +48,7 @@ class FrameStore:
     :param make_coder: What makes the coder
     """
 
-    def __init__(
-        self, obs_shape: tuple[int, ...], dtype: npt.DTypeLike, n_streams: int, make_coder: CoderSpec
-    ) -> None:
+    def __init__(self, obs_shape: tuple[int, ...], dtype: npt.DTypeLike, n_streams: int, make_coder: CoderSpec) -> None:
         self.dtype = np.dtype(dtype)
         self.obs_shape = obs_shape
         self.n_streams = n_streams

@@ -1,5 +1,5 @@
 """
-Compiled: find what is new in a batch of observations and code it. Imports numba, so import it late.
+Compiled: find what is new in a batch of observations and code it..
 
 One call handles all environments of an ``add``. What is rare (a new group, an episode's first observation) is only
 reported; Python does it.
@@ -10,15 +10,15 @@ from __future__ import annotations
 from numba import uint8, uint32, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
+from sb3_extra_buffers.storage.kernels.memory import address_of, copy_bytes, same_bytes
+from sb3_extra_buffers.storage.kernels.patch import encode_patch
 from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT, SAME
-from sb3_extra_buffers.storage.memory_kernels import address_of, copy_bytes, same_bytes
-from sb3_extra_buffers.storage.patch_kernels import encode_patch
 
 _CHUNK = 256  # pixels compared between two looks at the result; long enough to vectorise
 
 
 @jit_kernel
-def _moved_on_words(new, old):  # type: ignore[no-untyped-def]
+def _moved_on_words(new, old):
     """``moved_on`` for a stack of four one-byte planes, each pixel one little-endian word."""
     i = uint64(0)
     n = uint64(new.size)
@@ -34,7 +34,7 @@ def _moved_on_words(new, old):  # type: ignore[no-untyped-def]
 
 
 @jit_kernel
-def _moved_on(new, old, blocks, block, part):  # type: ignore[no-untyped-def]
+def _moved_on(new, old, blocks, block, part):
     """Tell whether in each block all parts but the last are the old ones, moved by one."""
     if blocks == 1 or block - part >= 64:
         for a in range(blocks):
@@ -53,7 +53,7 @@ def _moved_on(new, old, blocks, block, part):  # type: ignore[no-untyped-def]
 
 
 @jit_kernel
-def _gather_newest(memory, frame, blocks, block, part, item, turned):  # type: ignore[no-untyped-def]
+def _gather_newest(memory, frame, blocks, block, part, item, turned):
     """Copy the last part of each block; ``turned`` memory becomes planes."""
     first = uint64(block - part)
     size = uint64(block)
@@ -79,13 +79,13 @@ def _gather_newest(memory, frame, blocks, block, part, item, turned):  # type: i
 
 
 @jit_kernel
-def _newest_of_words(words, frame):  # type: ignore[no-untyped-def]
+def _newest_of_words(words, frame):
     for a in range(uint64(words.size)):
         frame[a] = uint8(words[a] >> uint32(24))
 
 
 @jit_kernel
-def put_batch(  # type: ignore[no-untyped-def]
+def put_batch(
     new,
     new_words,
     last,
@@ -168,9 +168,7 @@ def put_batch(  # type: ignore[no-untyped-def]
         if 0 < counts[stream] < group_frames:
             start = staged[stream]
             stop = min(start + limit, capacity)
-            end = encode_patch(
-                tail[stream], frame, tail_words[stream], frame_words[row], size, staging[stream], start, stop
-            )
+            end = encode_patch(tail[stream], frame, tail_words[stream], frame_words[row], size, staging[stream], start, stop)
             if end >= 0:
                 staged[stream] = end
                 counts[stream] += 1

@@ -1,4 +1,4 @@
-"""Compiled: bytes at addresses, copied and compared fast. Imports numba, so import it late."""
+"""Compiled: bytes at addresses, copied and compared fast.."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _CHUNK = 128  # words compared between two looks at the result; long enough to v
 
 
 @intrinsic
-def _pointer(typingctx, address):  # type: ignore[no-untyped-def]
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+def _pointer(typingctx, address):
+    def codegen(context, builder, signature, arguments):
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
     return types.voidptr(types.uint64), codegen
 
 
 @intrinsic
-def copy_bytes(typingctx, target, source, count):  # type: ignore[no-untyped-def]
+def copy_bytes(typingctx, target, source, count):
     """Copy ``count`` bytes from one address to another; the two must not overlap."""
 
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):
         target, source, count = arguments
         cgutils.raw_memcpy(
             builder,
@@ -41,10 +41,10 @@ def copy_bytes(typingctx, target, source, count):  # type: ignore[no-untyped-def
 
 
 @intrinsic
-def load_word(typingctx, address):  # type: ignore[no-untyped-def]
+def load_word(typingctx, address):
     """Read eight bytes at any address."""
 
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):
         pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
         return builder.load(pointer, align=1, typ=_WORD)
 
@@ -52,10 +52,10 @@ def load_word(typingctx, address):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def store_word(typingctx, address, value):  # type: ignore[no-untyped-def]
+def store_word(typingctx, address, value):
     """Write eight bytes at any address."""
 
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):
         pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
         builder.store(arguments[1], pointer, align=1)
         return context.get_dummy_value()
@@ -64,24 +64,24 @@ def store_word(typingctx, address, value):  # type: ignore[no-untyped-def]
 
 
 @jit_kernel
-def address_of(array):  # type: ignore[no-untyped-def]
+def address_of(array):
     """Address of an array's first byte."""
     return uint64(array.ctypes.data)
 
 
 @jit_kernel
-def memory_at(address, size):  # type: ignore[no-untyped-def]
+def memory_at(address, size):
     """View memory as bytes."""
     return carray(_pointer(uint64(address)), (int64(size),), np.uint8)
 
 
 @jit_kernel
-def _words_at(address, count):  # type: ignore[no-untyped-def]
+def _words_at(address, count):
     return carray(_pointer(uint64(address)), (int64(count),), np.uint64)
 
 
 @jit_kernel
-def same_bytes(a, b, count):  # type: ignore[no-untyped-def]
+def same_bytes(a, b, count):
     """Tell whether the bytes at two addresses are equal."""
     rest = uint64(0)
     if (a | b) & uint64(7) == 0:  # else byte by byte: unaligned words are not for every machine

@@ -1,5 +1,5 @@
 """
-Compiled: one frame as a patch on another frame of the same size. Imports numba, so import it late.
+Compiled: one frame as a patch on another frame of the same size..
 
 A patch is a list of tokens and an end mark. A token skips what is equal, then changes what is not::
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from numba import int64, uint8, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
-from sb3_extra_buffers.storage.memory_kernels import load_word, store_word
+from sb3_extra_buffers.storage.kernels.memory import load_word, store_word
 
 END = 254
 ESCAPE = 255
@@ -27,13 +27,13 @@ TOKEN_MAX = 10
 
 
 @jit_kernel
-def _put_u32(out, pos, value):  # type: ignore[no-untyped-def]
+def _put_u32(out, pos, value):
     for shift in range(4):
         out[pos + uint64(shift)] = uint8((value >> uint64(8 * shift)) & uint64(255))
 
 
 @jit_kernel
-def _put_token(out, pos, stop, skip, length, fill):  # type: ignore[no-untyped-def]
+def _put_token(out, pos, stop, skip, length, fill):
     """Write skip and change; the data is the caller's. Returns the new position, or -1 when there is no room."""
     data = 1 if fill else length
     if pos + TOKEN_MAX + data > stop:
@@ -58,7 +58,7 @@ def _put_token(out, pos, stop, skip, length, fill):  # type: ignore[no-untyped-d
 
 
 @jit_kernel
-def encode_patch(ref, cur, ref_words, cur_words, size, out, pos, stop):  # type: ignore[no-untyped-def]
+def encode_patch(ref, cur, ref_words, cur_words, size, out, pos, stop):
     """
     Write the patch that makes ``cur`` of ``ref``.
 
@@ -143,7 +143,7 @@ def encode_patch(ref, cur, ref_words, cur_words, size, out, pos, stop):  # type:
 
 
 @jit_kernel
-def apply_patch(pos, stop, frame, size):  # type: ignore[no-untyped-def]
+def apply_patch(pos, stop, frame, size):
     """
     Change a frame as a patch says; whatever the patch holds, only ``size`` bytes of the frame are changed.
 

@@ -1,5 +1,5 @@
 """
-Compiled: decode a batch of observations straight into the arrays that the caller gets. Imports numba, so import late.
+Compiled: decode a batch of observations straight into the arrays that the caller gets..
 
 Segments are reached through a table of addresses, because there may be any number of them; every offset that comes
 from stored bytes is checked against the segment before it is used.
@@ -11,8 +11,8 @@ import numpy as np
 from numba import int64, uint8, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
-from sb3_extra_buffers.storage.memory_kernels import address_of, copy_bytes, load_word, memory_at
-from sb3_extra_buffers.storage.patch_kernels import apply_patch
+from sb3_extra_buffers.storage.kernels.memory import address_of, copy_bytes, load_word, memory_at
+from sb3_extra_buffers.storage.kernels.patch import apply_patch
 from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT
 
 _HEADER = uint64(HEADER_BYTES)
@@ -25,7 +25,7 @@ EXPAND = -2
 
 
 @jit_kernel
-def _find(locations, location):  # type: ignore[no-untyped-def]
+def _find(locations, location):
     """Index of a location in a sorted array, or -1."""
     low = 0
     high = len(locations)
@@ -41,7 +41,7 @@ def _find(locations, location):  # type: ignore[no-untyped-def]
 
 
 @jit_kernel
-def _emit(source, outs, which, row, j, depth, geometry):  # type: ignore[no-untyped-def]
+def _emit(source, outs, which, row, j, depth, geometry):
     """Write one frame (or zeros, when ``source`` is 0) to its place in the output."""
     outer = uint64(geometry[0])
     part = uint64(geometry[1])
@@ -67,9 +67,7 @@ def _emit(source, outs, which, row, j, depth, geometry):  # type: ignore[no-unty
 
 
 @jit_kernel
-def _record(  # type: ignore[no-untyped-def]
-    location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, scratch, size
-):
+def _record(location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, scratch, size):
     """
     Put a group's first frame into ``scratch`` and tell where its patches lie.
 
@@ -120,7 +118,7 @@ def _record(  # type: ignore[no-untyped-def]
 
 
 @jit_kernel
-def groups_of(directory, shift, streams, wanted, locations):  # type: ignore[no-untyped-def]
+def groups_of(directory, shift, streams, wanted, locations):
     """List the locations of all groups that hold wanted frames, repeats left out where they follow each other."""
     capacity = directory.shape[1]
     count = 0
@@ -138,7 +136,7 @@ def groups_of(directory, shift, streams, wanted, locations):  # type: ignore[no-
 
 
 @jit_kernel
-def read_rows(  # type: ignore[no-untyped-def]
+def read_rows(
     first,
     last,
     streams,
