@@ -10,7 +10,7 @@ PACKAGE = "sb3_extra_buffers"
 ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 # From the bottom up: a layer may import those before it. A new package is entered here.
-LAYERS = ("codecs", "storage", "compressed", "gpu_buffers", "recording", "training_utils", "cli")
+LAYERS = ("codecs", "storage", "compressed", "testing", "gpu_buffers", "recording", "training_utils", "cli", "__main__")
 # The layers that stand on their own, without SB3.
 WITHOUT_SB3 = ("codecs", "storage")
 
@@ -49,7 +49,7 @@ def imported_names(source: str, module: str, is_package: bool) -> Iterator[tuple
 def layer_of(name: str) -> str | None:
     """The layer a dotted name belongs to; None outside the package, and for what the package itself holds."""
     parts = name.split(".")
-    if parts[0] != PACKAGE or len(parts) == 1 or parts[1].startswith("__"):
+    if parts[0] != PACKAGE or len(parts) == 1 or (parts[1].startswith("__") and parts[1] not in LAYERS):
         return None
     return parts[1]
 
@@ -95,6 +95,7 @@ def test_imports_go_down(path: Path) -> None:
         ("gpu_buffers.base", False, "from ..recording import x"),
         ("training_utils.atari", False, "from ..cli import main"),
         ("compressed.base", False, "from .. import elsewhere"),
+        ("cli.app", False, "from sb3_extra_buffers import __main__"),
     ],
 )
 def test_the_check_sees_an_upward_import(module: str, is_package: bool, source: str) -> None:
@@ -108,6 +109,7 @@ def test_the_check_sees_an_upward_import(module: str, is_package: bool, source: 
         ("compressed", True, "from .base import Mixin\nfrom . import base"),
         ("compressed.methods", True, "from ..base import Mixin"),
         ("cli", False, "from . import __version__\nfrom .training_utils import atari"),
+        ("__main__", False, "from sb3_extra_buffers.cli import main"),
         ("cli.demo", False, "from .plot import draw\nfrom sb3_extra_buffers import __version__"),
         ("storage.array", False, "import numpy as np\nimport storage, codecs"),
     ],

@@ -1,5 +1,7 @@
 """Buffers for Stable-Baselines3 that keep observations losslessly compressed."""
 
+from typing import TYPE_CHECKING, Any
+
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd, init_jit
 from sb3_extra_buffers.compressed.buffers import (
     CompressedDictReplayBuffer,
@@ -7,17 +9,39 @@ from sb3_extra_buffers.compressed.buffers import (
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
 )
+from sb3_extra_buffers.compressed.choose import compressed_buffer_for, compressed_kwargs
 from sb3_extra_buffers.compressed.dtypes import find_buffer_dtypes
+from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
+from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
 from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, StorageError, find_smallest_dtype
+
+if TYPE_CHECKING:
+    from sb3_extra_buffers.compressed.contrib import (
+        CompressedMaskableDictRolloutBuffer,
+        CompressedMaskableRolloutBuffer,
+        CompressedRecurrentDictRolloutBuffer,
+        CompressedRecurrentPPO,
+        CompressedRecurrentRolloutBuffer,
+    )
 
 __all__ = [
     "CompressedArray",
+    "CompressedDictNStepReplayBuffer",
     "CompressedDictReplayBuffer",
     "CompressedDictRolloutBuffer",
+    "CompressedHerReplayBuffer",
+    "CompressedMaskableDictRolloutBuffer",
+    "CompressedMaskableRolloutBuffer",
+    "CompressedNStepReplayBuffer",
+    "CompressedRecurrentDictRolloutBuffer",
+    "CompressedRecurrentPPO",
+    "CompressedRecurrentRolloutBuffer",
     "CompressedReplayBuffer",
     "CompressedRolloutBuffer",
     "MemoryUsage",
     "StorageError",
+    "compressed_buffer_for",
+    "compressed_kwargs",
     "find_buffer_dtypes",
     "find_smallest_dtype",
     "has_igzip",
@@ -26,3 +50,20 @@ __all__ = [
     "has_zstd",
     "init_jit",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What is in __all__ and not imported above needs sb3-contrib, which is optional and slow to import.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import sb3_contrib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f'{name} needs sb3-contrib: pip install "sb3-extra-buffers[contrib]"') from error
+    from sb3_extra_buffers.compressed import contrib
+
+    return getattr(contrib, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

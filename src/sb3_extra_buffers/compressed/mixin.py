@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
 
+from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, cast_exactly
 from sb3_extra_buffers.storage.session import ReadSession, current_session
 
@@ -49,14 +49,17 @@ def _parent_signature(cls: type) -> inspect.Signature:
         if len(named) == len(own):
             parameters = {p.name: p for p in named} | parameters
             break
-        parameters |= {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in named}
+        parameters = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in named} | parameters
     return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
 
 
 def _full_signature(cls: type) -> inspect.Signature:
-    ours = inspect.signature(CompressedBuffer.__init__).parameters.values()
-    options = [p for p in ours if p.kind is p.KEYWORD_ONLY]
-    return inspect.Signature([*_parent_signature(cls).parameters.values(), *options])
+    parameters = dict(_parent_signature(cls).parameters)
+    for parent in reversed(cls.__mro__):
+        if issubclass(parent, CompressedBuffer) and "__init__" in vars(parent):
+            ours = inspect.signature(parent.__init__).parameters.values()
+            parameters |= {p.name: p for p in ours if p.kind is p.KEYWORD_ONLY}
+    return inspect.Signature(list(parameters.values()))
 
 
 class CompressedBuffer(BaseBuffer):
@@ -68,6 +71,9 @@ class CompressedBuffer(BaseBuffer):
 
     raw_below: ClassVar[int] = 512
     """Observations of fewer bytes are not worth compressing and are kept as they are."""
+
+    reads_pairs: ClassVar[bool] = True
+    """Whether the parent reads ``observations`` and ``next_observations`` at the same places."""
 
     observations: Any
     next_observations: Any
@@ -108,6 +114,12 @@ class CompressedBuffer(BaseBuffer):
                     compression_kwargs=compression_kwargs,
                     decompression_kwargs=decompression_kwargs,
                 )
+        # What an observation must look like: shape, dtype, dtype it is stored as, and whether SB3 reshapes it itself.
+        self._accepted: dict[str | None, tuple[tuple[int, ...], np.dtype[Any], np.dtype[Any], bool]] = {}
+        for key, array in self._arrays["observations"].items():
+            stored = array.stored_dtype if isinstance(array, CompressedArray) else array.dtype
+            scalar = isinstance(self._spaces()[key], spaces.Discrete)
+            self._accepted[key] = (array.shape[1:], array.dtype, stored, scalar)
         self._install()
 
     def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
@@ -189,26 +201,25 @@ class CompressedBuffer(BaseBuffer):
 
     def _check_observation(self, obs: Any, name: str) -> None:
         """Refuse what cannot be stored before anything is."""
-        for key, space in self._spaces().items():
-            label = name if key is None else f"{name}[{key!r}]"
+        for key, (shape, declared, stored, scalar) in self._accepted.items():
             if key is None:
                 value = obs
-            elif not isinstance(obs, Mapping) or key not in obs:
-                given = sorted(obs) if isinstance(obs, Mapping) else type(obs).__name__
-                raise ValueError(f"{name} must be a dict with the keys {sorted(self._spaces())}, not {given}")  # type: ignore[type-var]
-            else:
+            elif isinstance(obs, Mapping) and key in obs:
                 value = obs[key]
+            else:
+                given = sorted(obs) if isinstance(obs, Mapping) else type(obs).__name__
+                raise ValueError(f"{name} must be a dict with the keys {list(self._accepted)}, not {given}")
+            if type(value) is np.ndarray and value.shape == shape and value.dtype == declared == stored:
+                continue
             value = np.asarray(value)
-            shape: Any = (self.n_envs, *get_obs_shape(space))
-            if isinstance(space, spaces.Discrete) and value.size == self.n_envs:
+            if scalar and value.size == self.n_envs:
                 value = value.reshape(shape)
             if value.shape != shape:
-                raise ValueError(f"{label} has shape {value.shape}, but {self.n_envs} environment(s) of {space} give {shape}")
-            array = self._arrays["observations"][key]
-            declared = np.dtype(space.dtype)
-            stored = array.stored_dtype if isinstance(array, CompressedArray) else declared
-            if value.dtype != declared or stored != declared:
-                cast_exactly(value, declared, stored)
+                label = name if key is None else f"{name}[{key!r}]"
+                raise ValueError(
+                    f"{label} has shape {value.shape}, but {self.n_envs} environment(s) of {self._spaces()[key]} give {shape}"
+                )
+            cast_exactly(value, declared, stored)
 
     def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
         """
@@ -220,21 +231,8 @@ class CompressedBuffer(BaseBuffer):
         """
         session = current_session()
         if session is not None and copy and session.take_fresh(array):
-            copy = False
+            return th.from_numpy(array).to(self.device)
         return super().to_torch(array, copy)
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Decode what belongs together at once, see ``ReadSession``."""
-        ours = self._arrays["observations"]
-        others = self._arrays.get("next_observations", {})
-        pairs = [
-            (array, other)
-            for array, other in ((array, others.get(key)) for key, array in ours.items())
-            if isinstance(array, CompressedArray) and isinstance(other, CompressedArray)
-        ]
-        with ReadSession(pairs):
-            yield
 
     def _finish(self, samples: Any) -> Any:
         """Apply ``normalize_images`` and ``output_dtype`` to samples."""
@@ -285,12 +283,21 @@ class CompressedReplay(CompressedBuffer):
         """
         if self.size() == 0:
             raise ValueError("cannot sample from an empty buffer: add transitions first")
-        with self._reading():
+        with ReadSession(self.reads_pairs):
             return self._finish(super().sample(batch_size, *args, **kwargs))
 
 
 class CompressedRollout(CompressedBuffer):
-    """Mixin for rollout buffers."""
+    """
+    Mixin for rollout buffers.
+
+    :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are the
+        same; it pays where a core is idle during training, as with a GPU
+    """
+
+    def __init__(self, *args: Any, prefetch: bool = False, **kwargs: Any) -> None:
+        self.prefetch = prefetch
+        super().__init__(*args, **kwargs)
 
     def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
         """
@@ -316,8 +323,9 @@ class CompressedRollout(CompressedBuffer):
             raise RuntimeError(
                 f"the rollout is not full: {self.pos} of {self.buffer_size} steps; collect the rest before calling get()"
             )
-        return super().get(batch_size)  # type: ignore[misc,no-any-return]
+        batches = super().get(batch_size)  # type: ignore[misc]
+        return prefetched(batches) if self.prefetch else batches
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
-        with self._reading():
+        with ReadSession(self.reads_pairs):
             return self._finish(super()._get_samples(*args, **kwargs))  # type: ignore[safe-super]

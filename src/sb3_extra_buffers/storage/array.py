@@ -13,6 +13,7 @@ from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
 from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, is_full_slice, select
 from sb3_extra_buffers.storage.methods import make_spec
+from sb3_extra_buffers.storage.pool import output_pool
 from sb3_extra_buffers.storage.session import current_session
 from sb3_extra_buffers.storage.store import FrameIndex, FrameStore
 from sb3_extra_buffers.storage.usage import MemoryUsage
@@ -71,6 +72,9 @@ class CompressedArray:
         self._lead: tuple[int, ...] = lead
         self._index = self._store.new_index(math.prod(lead))
         self._cells: Cells | None = None
+        self.partner: CompressedArray | None = share_with
+        if share_with is not None:
+            share_with.partner = self
 
     @property
     def _store_shape(self) -> tuple[int, ...]:
@@ -139,6 +143,14 @@ class CompressedArray:
             return bool(np.asarray(self))
         raise ValueError("the truth value of an array with more than one element is ambiguous; use np.any or np.all")
 
+    def __eq__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
+        return np.asarray(np.asarray(self) == np.asarray(other))
+
+    def __ne__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
+        return np.asarray(np.asarray(self) != np.asarray(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
             raise ValueError("a CompressedArray has no uncompressed memory to share; decoding it makes a copy")
@@ -164,7 +176,8 @@ class CompressedArray:
     def __setitem__(self, index: Any, value: Any) -> None:
         row = as_integer(index)
         if row is not None and self._cells is None and len(self._lead) == 2:
-            row = int(check_bounds(np.array(row), len(self), 0))
+            if not 0 <= row < len(self):
+                row = int(check_bounds(np.array(row), len(self), 0))
             obs = self._checked(value, self.shape[1:])
             if obs.size:
                 self._store.write_row(self._index, row, obs.reshape(len(obs), *self._store_shape))
@@ -193,8 +206,12 @@ class CompressedArray:
         """
         if other._store is not self._store or self._cells is not None or other._cells is not None:
             return self[rows, columns], other[rows, columns]
-        columns = check_bounds(columns, self._lead[1], 1)
-        cells = check_bounds(rows, len(self), 0) * self._lead[1] + columns
+        cells = None
+        if rows.dtype == columns.dtype == np.int64 and rows.ndim == columns.ndim == 1 and len(rows) == len(columns):
+            cells = self._store.coder.cells_of(rows, columns, len(self))
+        if cells is None:
+            columns = check_bounds(columns, self._lead[1], 1)
+            cells = check_bounds(rows, len(self), 0) * self._lead[1] + columns
         mine, others = self._decode_all(cells, (self._index, other._index))
         return mine, others
 
@@ -222,7 +239,7 @@ class CompressedArray:
             return cells
         if self._cells is not None:
             if self._cells.ndim == 1 and _is_integers(index):
-                return self._cells[check_bounds(index, len(self), 0)]
+                return np.asarray(self._cells[check_bounds(index, len(self), 0)])
             return None
         row = as_integer(index)
         if row is not None:
@@ -233,7 +250,8 @@ class CompressedArray:
             rows = check_bounds(index, len(self), 0)
         else:
             return None
-        return (rows[..., None] * columns + np.arange(columns)).reshape(*rows.shape, *self._lead[1:])
+        every: Cells = rows[..., None] * columns + np.arange(columns)
+        return every.reshape((*rows.shape, *self._lead[1:]))
 
     def _cell_numbers(self) -> Cells:
         if self._cells is not None:
@@ -245,7 +263,8 @@ class CompressedArray:
         return decoded
 
     def _decode_all(self, cells: Cells, indexes: tuple[FrameIndex, ...]) -> list[npt.NDArray[Any]]:
-        stored = [np.empty((*cells.shape, *self.obs_shape), dtype=self._store.dtype) for _ in indexes]
+        shape = (*cells.shape, *self.obs_shape)
+        stored = [output_pool.take(shape, self._store.dtype) for _ in indexes]
         if stored[0].size:
             self._store.read(cells.reshape(-1), list(zip(indexes, stored, strict=True)))
         return [part.astype(self.dtype, copy=False) for part in stored]
@@ -265,6 +284,7 @@ class CompressedArray:
         view = object.__new__(CompressedArray)
         view.__dict__.update(self.__dict__)
         view._cells = cells
+        view.partner = None
         view._lead = cells.shape
         return view
 
@@ -314,6 +334,7 @@ class CompressedArray:
         twin = CompressedArray.__new__(CompressedArray)
         twin.__dict__.update(self.__dict__)
         twin._store, twin._index = self._store.copy_of(self._index)
+        twin.partner = None
         if self._cells is not None:
             twin._cells = self._cells.copy()
         return twin

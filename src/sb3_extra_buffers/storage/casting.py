@@ -51,5 +51,7 @@ def cast_exactly(values: npt.NDArray[Any], declared: np.dtype[Any], stored: np.d
 def _same_bits(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     bits = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(a.dtype.itemsize)
     if bits is None:
-        return np.asarray((a == b) | ((a != a) & (b != b)))
+        # Such types have bytes that mean nothing. Nothing but their own type holds a NaN of theirs: refuse it.
+        same = (a == b) & (np.signbit(a.real) == np.signbit(b.real)) & (np.signbit(a.imag) == np.signbit(b.imag))
+        return np.asarray(same)
     return np.asarray(np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)).reshape(a.shape)

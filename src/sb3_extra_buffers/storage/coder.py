@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from sb3_extra_buffers.storage.directory import GroupDirectory
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
 from sb3_extra_buffers.storage.matching import match_batch
+from sb3_extra_buffers.storage.patterns import ROUND, ZERO
 from sb3_extra_buffers.storage.records import (
     CODED,
     HEADER_BYTES,
@@ -23,6 +25,8 @@ from sb3_extra_buffers.storage.records import (
     put_header,
 )
 from sb3_extra_buffers.storage.segments import OFFSET_BITS, OFFSET_MASK, READ_AHEAD, SegmentLog
+
+IndexTable = tuple[npt.NDArray[np.uint32], npt.NDArray[Any]]
 
 _MIN_SEGMENT = 1 << 17
 _MAX_SEGMENT = 1 << 28
@@ -36,8 +40,13 @@ def segment_bytes_for(n_streams: int, frame_bytes: int) -> int:
     :param frame_bytes: Bytes a frame
     :return: Bytes; with ``READ_AHEAD`` whole pages
     """
-    wanted = 16 * n_streams * (frame_bytes + 64)
-    return min(max(_MIN_SEGMENT, 1 << (wanted - 1).bit_length()), _MAX_SEGMENT) - READ_AHEAD
+    several_frames = _power_of_two(8 * (frame_bytes + 64))
+    frames_of_all = _power_of_two(16 * n_streams * (frame_bytes + 64))
+    return max(_MIN_SEGMENT, several_frames, min(frames_of_all, _MAX_SEGMENT)) - READ_AHEAD
+
+
+def _power_of_two(size: int) -> int:
+    return 1 << (size - 1).bit_length()
 
 
 class FrameCoder(ABC):
@@ -72,7 +81,7 @@ class FrameCoder(ABC):
         tail_is_newest: npt.NDArray[np.bool_],
         frames: ByteArray,
         status: npt.NDArray[np.int64],
-    ) -> None:
+    ) -> bool:
         """
         Compare observations with the last ones; see ``matching.match_batch``.
 
@@ -84,6 +93,7 @@ class FrameCoder(ABC):
         :param tail_is_newest: Whether ``tail`` is the newest frame of the last observation
         :param frames: ``(m, stride)``, filled
         :param status: ``(m,)``, filled
+        :return: Whether any observation is not the last one again
         """
 
     @abstractmethod
@@ -97,14 +107,57 @@ class FrameCoder(ABC):
         :return: Its number
         """
 
-    @abstractmethod
-    def read(self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], outs: Sequence[ByteArray]) -> None:
+    def cells_of(
+        self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], n_rows: int
+    ) -> npt.NDArray[np.int64] | None:
         """
-        Decode observations.
+        Turn rows and columns into cells.
 
-        :param streams: ``(m,)``
-        :param wanted: ``(m, len(outs) * depth)``, frame numbers, ``ZERO`` for zeros
-        :param outs: Each ``(m, obs_bytes)``, filled in C order
+        :param rows: ``(m,)``
+        :param columns: ``(m,)``
+        :param n_rows: Number of rows
+        :return: ``(m,)``; None where an index is out of bounds or negative
+        """
+        if (rows.view(np.uint64) >= n_rows).any() or (columns.view(np.uint64) >= self.n_streams).any():
+            return None
+        cells: npt.NDArray[np.int64] = rows * self.n_streams + columns
+        return cells
+
+    def _located(
+        self, cells: npt.NDArray[np.int64], tables: Sequence[IndexTable], offsets: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """
+        Work out which frames observations are made of.
+
+        :param cells: ``(m,)``
+        :param tables: For each array the numbers of the newest frames and the patterns
+        :param offsets: Distances of the frames of each pattern from the newest
+        :return: ``(m,)``, streams, and ``(m, len(tables) * depth)``, frame numbers, ``ZERO`` for zeros
+        """
+        streams = cells % self.n_streams
+        heads = self.heads[streams]
+        wanted = []
+        for newest, patterns in tables:
+            numbers = heads - ((heads - newest[cells]) & ROUND)
+            distances = offsets[patterns[cells]]
+            wanted.append(np.where(distances < 0, ZERO, numbers[:, None] - distances))
+        return streams, np.concatenate(wanted, axis=1)
+
+    @abstractmethod
+    def read(
+        self,
+        cells: npt.NDArray[np.int64],
+        tables: Sequence[IndexTable],
+        offsets: npt.NDArray[np.int64],
+        outs: Sequence[ByteArray],
+    ) -> None:
+        """
+        Decode observations of one array, or of two at the same cells.
+
+        :param cells: ``(m,)``
+        :param tables: For each array the numbers of the newest frames and the patterns
+        :param offsets: Distances of the frames of each pattern from the newest
+        :param outs: For each array ``(m, obs_bytes)``, filled in C order
         """
 
     @property
@@ -192,8 +245,9 @@ class PlainCoder(FrameCoder):
         tail_is_newest: npt.NDArray[np.bool_],
         frames: ByteArray,
         status: npt.NDArray[np.int64],
-    ) -> None:
+    ) -> bool:
         match_batch(new, last, known, streams, self.layout, turned, self.tail, tail_is_newest, frames, status)
+        return bool(status.any())
 
     def append(self, stream: int, frame: ByteArray, fresh: bool = True) -> int:
         data = frame[: self.layout.frame_bytes]
@@ -214,8 +268,15 @@ class PlainCoder(FrameCoder):
         self.tail[stream] = frame
         return number
 
-    def read(self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], outs: Sequence[ByteArray]) -> None:
+    def read(
+        self,
+        cells: npt.NDArray[np.int64],
+        tables: Sequence[IndexTable],
+        offsets: npt.NDArray[np.int64],
+        outs: Sequence[ByteArray],
+    ) -> None:
         size = self.layout.frame_bytes
+        streams, wanted = self._located(cells, tables, offsets)
         keys = np.where(wanted < 0, -1, wanted * self.n_streams + streams[:, None])
         distinct, place = np.unique(keys, return_inverse=True)
         frames = np.empty((len(distinct), size), dtype=np.uint8)

@@ -32,7 +32,10 @@ def check_bounds(index: npt.NDArray[Any], size: int, axis: int) -> Cells:
     :param axis: The axis, for the message
     :return: Integers from 0 to ``size - 1``
     """
-    resolved = np.where(index < 0, index + size, index).astype(np.int64, copy=False)
+    index = index.astype(np.int64, copy=False)
+    if not (index.view(np.uint64) >= size).any():
+        return index  # the usual case, at the price of one comparison
+    resolved = np.where(index < 0, index + size, index)
     if index.size and (int(resolved.min()) < 0 or int(resolved.max()) >= size):
         wrong = index[(resolved < 0) | (resolved >= size)].flat[0]
         raise IndexError(f"index {wrong} is out of bounds for axis {axis} with size {size}")
@@ -50,9 +53,7 @@ def is_full_slice(item: Any) -> bool:
 
 
 def _axes_taken(item: Any) -> int:
-    if item is None:
-        return 0
-    if isinstance(item, (bool, np.bool_)):
+    if item is None or item is Ellipsis or isinstance(item, (bool, np.bool_)):
         return 0
     if isinstance(item, (list, np.ndarray)):
         array = np.asarray(item)
@@ -62,7 +63,7 @@ def _axes_taken(item: Any) -> int:
 
 def normalize(index: Any, ndim: int) -> tuple[Any, ...]:
     """
-    Write an index out: a tuple, with no ellipsis.
+    Write an index out: a tuple, with slices for an ellipsis.
 
     :param index: Any index
     :param ndim: Number of axes
@@ -72,10 +73,10 @@ def normalize(index: Any, ndim: int) -> tuple[Any, ...]:
     dots = [place for place, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
-    taken = sum(_axes_taken(item) for item in items if item is not Ellipsis)
+    taken = sum(_axes_taken(item) for item in items)
     if taken > ndim:
         raise IndexError(f"too many indices: the array is {ndim}-dimensional, but {taken} were indexed")
-    if dots:
+    if dots and taken < ndim:  # one that stands for no axis stays: for NumPy it still separates advanced indices
         place = dots[0]
         items = (*items[:place], *(slice(None),) * (ndim - taken), *items[place + 1 :])
     return items
@@ -126,7 +127,8 @@ def select(index: Any, cells: Cells, ndim: int) -> Selection:
     """
     items = normalize(index, ndim)
     lead = cells.ndim
-    if all(is_full_slice(item) for item in items[lead:]) and None not in items[:lead]:
+    usual = all(is_full_slice(item) for item in items[lead:])
+    if usual and not any(item is None or item is Ellipsis for item in items[:lead]):
         taken = sum(_axes_taken(item) for item in items[:lead])
         if taken <= lead:
             return Selection(cells[items[:lead]], None)

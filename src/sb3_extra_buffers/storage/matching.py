@@ -46,21 +46,46 @@ def match_batch(
     :param status: ``(m,)``, filled
     """
     size = layout.frame_bytes
+    words = pixels_are_words(layout, turned)
     for row, stream in enumerate(streams.tolist()):
         if known[stream] and np.array_equal(new[row], last[stream]):
             status[row] = SAME
             continue
-        now = layout.split(c_order(new[row : row + 1], turned, layout))[0]
-        if layout.depth > 1:
-            if not known[stream]:
-                status[row] = OTHER
-                continue
-            before = layout.split(c_order(last[stream : stream + 1], turned, layout))[0]
-            if not np.array_equal(now[:-1], before[1:]):
-                status[row] = OTHER
-                continue
-        frames[row, :size] = now[-1]
+        if layout.depth > 1 and not known[stream]:
+            status[row] = OTHER
+            continue
+        if words:
+            moved, newest = _compare_words(new[row].view("<u4"), last[stream].view("<u4"))
+        else:
+            now = layout.split(c_order(new[row : row + 1], turned, layout))[0]
+            newest = now[-1]
+            moved = layout.depth == 1
+            if not moved:
+                before = layout.split(c_order(last[stream : stream + 1], turned, layout))[0]
+                moved = np.array_equal(now[:-1], before[1:])
+        if not moved:
+            status[row] = OTHER
+            continue
+        frames[row, :size] = newest
         last[stream] = new[row]
         known[stream] = True
-        repeated = layout.depth > 1 and tail_is_newest[stream] and np.array_equal(now[-1], tail[stream, :size])
+        repeated = layout.depth > 1 and tail_is_newest[stream] and np.array_equal(newest, tail[stream, :size])
         status[row] = REPEAT if repeated else FRAME
+
+
+def pixels_are_words(layout: FrameLayout, turned: bool) -> bool:
+    """
+    Tell whether the four one-byte frames of a stack lie side by side in memory, as in the usual Atari stack.
+
+    :param layout: The layout
+    :param turned: Memory order, see ``layout.memory_order``
+    :return: Whether a pixel can be compared as one 32-bit word
+    """
+    last_in_memory = turned or layout.plane_bytes == layout.itemsize
+    return last_in_memory and layout.itemsize == 1 and layout.group == 1 and layout.length == 4
+
+
+def _compare_words(new: npt.NDArray[np.uint32], old: npt.NDArray[np.uint32]) -> tuple[bool, ByteArray]:
+    """Whether all frames but the newest are the old ones moved on, and the newest frame."""
+    moved = not ((new ^ (old >> np.uint32(8))) & np.uint32(0x00FFFFFF)).any()
+    return moved, (new >> np.uint32(24)).astype(np.uint8)

@@ -10,9 +10,11 @@ import numpy.typing as npt
 ZERO = -1
 """In place of a distance or a frame number: a frame of zeros, which is not stored."""
 UNWRITTEN = 0
-"""The pattern of zeros only, which is also what a slot reads as before it is written."""
+"""The pattern of a cell before it is written; it reads as zeros."""
 RUN = 1
 """The pattern of consecutive frames."""
+ROUND = (1 << 32) - 1
+"""Frame numbers are kept modulo 2**32; fewer are in use at a time."""
 MAX_DISTANCE = 1 << 12
 """Older frames are stored again rather than referred to, so that they need not be kept for ever."""
 
@@ -27,12 +29,11 @@ class PatternTable:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.ids: dict[tuple[int, ...], int] = {}
-        self.offsets: npt.NDArray[np.int64] = np.empty((8, depth), dtype=np.int64)
-        self.intern((ZERO,) * depth)
+        self.offsets: npt.NDArray[np.int64] = np.full((8, depth), ZERO, dtype=np.int64)
         self.intern(tuple(range(depth - 1, -1, -1)))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.ids) + 1
 
     def intern(self, offsets: tuple[int, ...]) -> int:
         """
@@ -44,7 +45,7 @@ class PatternTable:
         number = self.ids.get(offsets)
         if number is not None:
             return number
-        number = len(self.ids)
+        number = len(self)
         if number == len(self.offsets):
             self.offsets = np.concatenate([self.offsets, np.empty_like(self.offsets)])
         self.offsets[number] = offsets
@@ -53,8 +54,8 @@ class PatternTable:
 
     @property
     def reach(self) -> npt.NDArray[np.int64]:
-        """For each pattern the distance of its oldest frame."""
-        return np.asarray(self.offsets[: len(self.ids)].max(axis=1))
+        """For each pattern the distance of its oldest frame, ``ZERO`` where there are only zeros."""
+        return np.asarray(self.offsets[: len(self)].max(axis=1))
 
     @property
     def nbytes(self) -> int:

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.codecs import Codec, CodecError, has_numba
-from sb3_extra_buffers.storage.coder import FrameCoder
+from sb3_extra_buffers.storage.coder import FrameCoder, IndexTable
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
+from sb3_extra_buffers.storage.matching import pixels_are_words
+from sb3_extra_buffers.storage.parallel import in_halves
 from sb3_extra_buffers.storage.records import (
     CODED,
     HEADER_BYTES,
@@ -33,7 +35,12 @@ _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
 _U32 = 4
 _EMPTY_LOCATIONS: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 _EMPTY_EXPANSIONS: npt.NDArray[np.uint64] = np.empty((0, 3), dtype=np.uint64)
+_NOWHERE = np.uint64(0)
 _NO_WORDS: npt.NDArray[np.uint32] = np.empty((0, 0), dtype=np.uint32)
+
+
+def _address(array: ByteArray) -> np.uint64:
+    return np.uint64(array.__array_interface__["data"][0])
 
 
 class ReferenceCoder(FrameCoder):
@@ -82,6 +89,7 @@ class ReferenceCoder(FrameCoder):
         self._put: Any = put.put_batch
         self._frame_groups: Any = read.groups_of
         self._read_rows: Any = read.read_rows
+        self._flat_cells: Any = read.flat_cells
         layout = self.layout
         size, item = layout.frame_bytes, layout.itemsize
         flat = (layout.depth, layout.outer, layout.depth * layout.part_bytes, layout.part_bytes, item, 0, size)
@@ -120,11 +128,10 @@ class ReferenceCoder(FrameCoder):
         tail_is_newest: npt.NDArray[np.bool_],
         frames: ByteArray,
         status: npt.NDArray[np.int64],
-    ) -> None:
+    ) -> bool:
         geometry = self._memory_geometry[int(turned)]
-        # Four one-byte planes with the stack last in memory, the usual Atari stack, are compared as words.
-        words = geometry[2] == 4 and geometry[3] == 1
-        self._put(
+        words = pixels_are_words(self.layout, turned)
+        changed = self._put(
             new,
             new.view(np.uint32) if words else _NO_WORDS,
             last,
@@ -146,6 +153,13 @@ class ReferenceCoder(FrameCoder):
             self.staging.shape[1] - READ_AHEAD,
             status,
         )
+        return bool(changed)
+
+    def cells_of(
+        self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], n_rows: int
+    ) -> npt.NDArray[np.int64] | None:
+        cells = np.empty(len(rows), dtype=np.int64)
+        return cells if self._flat_cells(rows, columns, n_rows, self.n_streams, cells) else None
 
     def append(self, stream: int, frame: ByteArray, fresh: bool = True) -> int:
         if not (fresh and self._append_to_open(stream, frame)):
@@ -270,16 +284,24 @@ class ReferenceCoder(FrameCoder):
         put_header(self.staging[stream], 0, kind, 0)
         put_u32(self.staging[stream], HEADER_BYTES, number)
 
-    def read(self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], outs: Sequence[ByteArray]) -> None:
+    def read(
+        self,
+        cells: npt.NDArray[np.int64],
+        tables: Sequence[IndexTable],
+        offsets: npt.NDArray[np.int64],
+        outs: Sequence[ByteArray],
+    ) -> None:
         expanded, expansions, keep = _EMPTY_LOCATIONS, _EMPTY_EXPANSIONS, None
         if self.packer is not None or self.coded_records:
-            expanded, expansions, keep = self._expand(streams, wanted)
-        result = self._read_rows(
-            0,
-            len(streams),
-            streams,
-            wanted,
-            np.array([out.ctypes.data for out in outs], dtype=np.uint64),
+            expanded, expansions, keep = self._expand(*self._located(cells, tables, offsets))
+        arguments = (
+            cells,
+            self.heads,
+            *tables[0],
+            *tables[-1],
+            offsets,
+            _address(outs[0]),
+            _address(outs[1]) if len(outs) > 1 else _NOWHERE,
             self._out_geometry,
             self.directory.locations,
             self.shift,
@@ -291,6 +313,8 @@ class ReferenceCoder(FrameCoder):
             expanded,
             expansions,
         )
+        nbytes = len(outs) * outs[0].size
+        result = in_halves(lambda first, last: self._read_rows(first, last, *arguments), len(cells), nbytes)
         del keep  # what the expansions point into
         if result < 0:
             raise StorageError("a stored group of frames is damaged; what was asked for cannot be decoded")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +32,13 @@ class ReadSession:
     decoded, at the second the other one is handed out. It also knows which arrays are fresh, owned by nobody yet, so
     that they can become tensors without a copy.
 
-    :param pairs: Arrays that share frames and are usually read at the same cells
+    :param paired: Whether to expect that; otherwise each array is read by itself
     """
 
-    def __init__(self, pairs: Iterable[tuple[CompressedArray, CompressedArray]] = ()) -> None:
-        self._partners: dict[int, CompressedArray] = {}
-        for one, other in pairs:
-            self._partners[id(one)] = other
-            self._partners[id(other)] = one
+    __slots__ = ("_fresh", "_outer", "_paired", "_waiting")
+
+    def __init__(self, paired: bool = True) -> None:
+        self._paired = paired
         self._waiting: dict[int, tuple[Any, Any, npt.NDArray[Any]]] = {}
         self._fresh: list[npt.NDArray[Any]] = []
 
@@ -66,7 +64,7 @@ class ReadSession:
         waiting = self._waiting.pop(id(array), None)
         if waiting is not None and waiting[0] is rows and waiting[1] is columns:
             return self.note_fresh(waiting[2])
-        partner = self._partners.get(id(array))
+        partner = array.partner if self._paired else None
         if partner is None:
             return None
         mine, other = array.read_with(partner, rows, columns)

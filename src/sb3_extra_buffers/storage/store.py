@@ -13,10 +13,9 @@ import numpy.typing as npt
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order, find_stack, memory_order
 from sb3_extra_buffers.storage.matching import APPENDED, OTHER, REPEAT, SAME
 from sb3_extra_buffers.storage.methods import CoderSpec
-from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, RUN, UNWRITTEN, ZERO, PatternTable
+from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, RUN, UNWRITTEN, ZERO, PatternTable
 from sb3_extra_buffers.storage.records import padded_rows
 
-_ROUND = (1 << 32) - 1
 _SCAN = 1 << 16  # cells looked at together, to keep temporary arrays small
 _LAST_PROBE = 1 << 12
 _FIRST_CHECK = 1 << 10
@@ -107,7 +106,7 @@ class FrameStore:
         """
         Count what is stored.
 
-        :return: Cells that are not zeros, of all arrays
+        :return: Written cells of all arrays
         """
         return sum(int(np.count_nonzero(index.pattern)) for index in self.indexes)
 
@@ -141,7 +140,10 @@ class FrameStore:
         :param row: Row of ``n_streams`` cells
         :param obs: ``(n_streams, *obs_shape)`` of the store's dtype, in any memory order
         """
-        self._write(index, slice(row * self.n_streams, (row + 1) * self.n_streams), self._all, obs)
+        first = row * self.n_streams
+        if index.pattern[first : first + self.n_streams].any():
+            self.overwritten += self.n_streams
+        self._write(index, slice(first, first + self.n_streams), self._all, obs)
 
     def write_cells(self, index: FrameIndex, cells: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> None:
         """
@@ -161,6 +163,7 @@ class FrameStore:
                     break
                 seen.add(stream)
                 stop += 1
+            self.overwritten += int(np.count_nonzero(index.pattern[cells[start:stop]]))
             self._write(index, cells[start:stop], streams[start:stop], obs[start:stop])
             start = stop
 
@@ -171,7 +174,6 @@ class FrameStore:
         streams: npt.NDArray[np.int64],
         obs: npt.NDArray[Any],
     ) -> None:
-        self.overwritten += int(np.count_nonzero(index.pattern[cells]))
         if self.overwritten >= self.collect_at and self.coder.wants_space():
             self._collect()
         if len(self.patterns) + self.n_streams > self.pattern_limit:
@@ -180,14 +182,13 @@ class FrameStore:
         if self.layout.depth == 1 and self._time_to_probe():
             self._probe(streams, obs)
         memory, turned = memory_order(obs, self.layout.axis)
-        if memory.ctypes.data % 8 or not memory.flags.writeable:
+        if memory.__array_interface__["data"][0] % 8 or not memory.flags.writeable:
             memory = memory.copy()  # compiled code takes only one kind of array
         if turned != self.turned:
             self._turn(turned)
         m = len(streams)
         frames, status = self.frames[:m], self.status[:m]
-        self.coder.match(memory, self.last, self.known, streams, turned, self.tail_is_newest, frames, status)
-        if status.any():
+        if self.coder.match(memory, self.last, self.known, streams, turned, self.tail_is_newest, frames, status):
             for row, (stream, what) in enumerate(zip(streams.tolist(), status.tolist(), strict=True)):
                 if what == SAME:
                     continue
@@ -201,8 +202,9 @@ class FrameStore:
                 else:
                     number = self.coder.append(stream, frames[row], fresh=False)
                 self._move_on(stream, number)
-        index.newest[cells] = self.entry_newest[streams]
-        index.pattern[cells] = self.entry_pattern[streams]
+        whole = streams is self._all
+        index.newest[cells] = self.entry_newest if whole else self.entry_newest[streams]
+        index.pattern[cells] = self.entry_pattern if whole else self.entry_pattern[streams]
 
     def _move_on(self, stream: int, number: int) -> None:
         """The last observation of a stream, less its oldest frame, plus this one."""
@@ -212,7 +214,7 @@ class FrameStore:
         slots.append(number)
         self.tail_is_newest[stream] = True
         if self.runs[stream] >= len(slots):
-            self.entry_newest[stream] = number & _ROUND
+            self.entry_newest[stream] = number & ROUND
             self.entry_pattern[stream] = RUN
         else:
             self._enter(stream)
@@ -256,7 +258,7 @@ class FrameStore:
         slots = self.slots[stream]
         newest = max(slots)
         offsets = tuple([ZERO if number == ZERO else newest - number for number in slots])
-        self.entry_newest[stream] = max(newest, 0) & _ROUND
+        self.entry_newest[stream] = max(newest, 0) & ROUND
         self.entry_pattern[stream] = self.patterns.intern(offsets)
 
     def _turn(self, turned: bool) -> None:
@@ -289,23 +291,16 @@ class FrameStore:
 
     def read(self, cells: npt.NDArray[np.int64], parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]]) -> None:
         """
-        Read observations of one or several arrays at the same cells; frames that they share are decoded once.
+        Read observations of one array, or of two at the same cells; frames that they share are decoded once.
 
         :param cells: ``(m,)``
         :param parts: For each array its index and a C-contiguous output ``(m, *obs_shape)`` of the store's dtype
         """
-        m, depth = len(cells), self.layout.depth
-        if m == 0:
+        if len(cells) == 0:
             return
-        streams = cells % self.n_streams
-        wanted = np.empty((m, len(parts) * depth), dtype=np.int64)
-        heads = self.coder.heads[streams]
-        for place, (index, _) in enumerate(parts):
-            newest = heads - ((heads - index.newest[cells]) & _ROUND)
-            offsets = self.patterns.offsets[index.pattern[cells]]
-            wanted[:, place * depth : (place + 1) * depth] = np.where(offsets < 0, ZERO, newest[:, None] - offsets)
-        outs = [out.reshape(-1).view(np.uint8).reshape(m, -1) for _, out in parts]
-        self.coder.read(streams, wanted, outs)
+        outs = [out.reshape(-1).view(np.uint8).reshape(len(cells), -1) for _, out in parts]
+        tables = [(index.newest, index.pattern) for index, _ in parts]
+        self.coder.read(cells, tables, self.patterns.offsets, outs)
 
     # -- housekeeping ---------------------------------------------------------------------------------------------
 
@@ -316,9 +311,10 @@ class FrameStore:
         held = self.coder.stored_frames
         if held > self.check_at:
             # Cells may be overwritten in any order; then old segments stay for the sake of a few frames.
-            if 2 * self._count_live() < held:
+            live = self._count_live()
+            if 2 * live < held:
                 self._rebuild(self.layout)
-            self.check_at = max(_FIRST_CHECK, 2 * held)
+            self.check_at = max(_FIRST_CHECK, 2 * live)
 
     def _oldest_frames(self) -> npt.NDArray[np.int64]:
         """For each stream the oldest frame in use."""
@@ -332,8 +328,8 @@ class FrameStore:
             for start in range(0, len(index.pattern), step):
                 pattern = index.pattern[start : start + step].reshape(-1, self.n_streams)
                 newest = index.newest[start : start + step].reshape(-1, self.n_streams)
-                age = ((heads - newest) & _ROUND) + reach[pattern]
-                age[pattern == UNWRITTEN] = 0
+                back = reach[pattern]
+                age = np.where(back < 0, 0, ((heads - newest) & ROUND) + back)
                 np.minimum(oldest, heads - age.max(axis=0), out=oldest)
         return np.maximum(oldest, 0)
 
@@ -345,7 +341,7 @@ class FrameStore:
             heads = self.coder.heads[written % self.n_streams]
             which.append(np.full(len(written), place, dtype=np.int64))
             cells.append(written)
-            numbers.append(heads - ((heads - index.newest[written]) & _ROUND))
+            numbers.append(heads - ((heads - index.newest[written]) & ROUND))
         order = np.argsort(np.concatenate(numbers), kind="stable")
         return np.concatenate(which)[order], np.concatenate(cells)[order], np.concatenate(numbers)[order]
 

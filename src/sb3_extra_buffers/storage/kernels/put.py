@@ -130,11 +130,13 @@ def put_batch(
     :param limit: Bytes that a patch may take
     :param capacity: Bytes that a group may take
     :param status: ``(m,)``, filled: SAME, APPENDED, FRAME, REPEAT or OTHER
+    :return: Whether any is not SAME
     """
     depth, blocks, block, part, item = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     turned = geometry[5] != 0
     size = geometry[6]
     words = new_words.shape[1] != 0
+    changed = False
     for row in range(len(streams)):
         stream = streams[row]
         now = new[row]
@@ -143,6 +145,7 @@ def put_batch(
             if same_bytes(address_of(now), address_of(before), now.size):
                 status[row] = SAME
                 continue
+            changed = True
             if depth > 1:
                 if words:
                     moved = _moved_on_words(new_words[row], last_words[stream])
@@ -152,8 +155,10 @@ def put_batch(
                     status[row] = OTHER
                     continue
         elif depth > 1:
+            changed = True
             status[row] = OTHER
             continue
+        changed = True
         frame = frames[row]
         if words:
             _newest_of_words(new_words[row], frame)
@@ -175,3 +180,4 @@ def put_batch(
                 heads[stream] += 1
                 copy_bytes(address_of(tail[stream]), address_of(frame), uint64(frame.size))
                 status[row] = APPENDED
+    return changed

@@ -1,5 +1,5 @@
 """
-Compiled: decode a batch of observations straight into the arrays that the caller gets..
+Compiled: decode a batch of observations straight into the arrays that the caller gets.
 
 Segments are reached through a table of addresses, because there may be any number of them; every offset that comes
 from stored bytes is checked against the segment before it is used.
@@ -19,6 +19,7 @@ _HEADER = uint64(HEADER_BYTES)
 _KEY_OFFSET = uint64(KEY_OFFSET_BYTES)
 _OPEN = uint64(OPEN_BIT)
 _OFFSET_MASK = uint64(0xFFFFFFFF)
+_ROUND = int64(0xFFFFFFFF)
 
 DAMAGED = -1
 EXPAND = -2
@@ -41,12 +42,42 @@ def _find(locations, location):
 
 
 @jit_kernel
-def _emit(source, outs, which, row, j, depth, geometry):
+def _locate(cell, stream, heads, newest, patterns, offsets, wanted, first):
+    """Work out which frames an observation is made of; -1 for zeros."""
+    head = heads[stream]
+    number = head - ((head - int64(newest[cell])) & _ROUND)
+    pattern = patterns[cell]
+    for j in range(offsets.shape[1]):
+        offset = offsets[pattern, j]
+        wanted[first + j] = number - offset if offset >= 0 else -1
+
+
+@jit_kernel
+def flat_cells(rows, columns, n_rows, n_columns, cells):
+    """
+    Turn rows and columns into cells.
+
+    :param rows: ``(m,)``
+    :param columns: ``(m,)``
+    :param n_rows: Number of rows
+    :param n_columns: Number of columns
+    :param cells: ``(m,)``, filled
+    :return: Whether all are within bounds and not negative
+    """
+    for i in range(len(rows)):
+        if not (0 <= rows[i] < n_rows and 0 <= columns[i] < n_columns):
+            return False
+        cells[i] = rows[i] * n_columns + columns[i]
+    return True
+
+
+@jit_kernel
+def _emit(source, out, row, j, depth, geometry):
     """Write one frame (or zeros, when ``source`` is 0) to its place in the output."""
     outer = uint64(geometry[0])
     part = uint64(geometry[1])
     parts = uint64(depth)
-    target = outs[which] + uint64(row) * parts * outer * part + uint64(j) * part
+    target = out + uint64(row) * parts * outer * part + uint64(j) * part
     if outer == 1:
         if source == 0:
             memory_at(target, part)[:] = uint8(0)
@@ -139,9 +170,15 @@ def groups_of(directory, shift, streams, wanted, locations):
 def read_rows(
     first,
     last,
-    streams,
-    wanted,
-    outs,
+    cells,
+    heads,
+    newest,
+    patterns,
+    other_newest,
+    other_patterns,
+    offsets,
+    out,
+    other_out,
     geometry,
     directory,
     shift,
@@ -154,13 +191,20 @@ def read_rows(
     expansions,
 ):
     """
-    Decode rows ``first`` to ``last`` of a batch; each group is walked once for all that a row wants of it.
+    Decode rows ``first`` to ``last`` of a batch from one array or from two; each group is walked once for all that a
+    row wants of it.
 
     :param first: First row
     :param last: Row to stop before
-    :param streams: ``(m,)``
-    :param wanted: ``(m, sets * depth)``, frame numbers, -1 for zeros
-    :param outs: ``(sets,)``, addresses of the outputs, each ``(m, obs_bytes)``
+    :param cells: ``(m,)``
+    :param heads: Number of the last stored frame of each stream
+    :param newest: For each cell the low 32 bits of its newest frame's number
+    :param patterns: For each cell its pattern
+    :param other_newest: Likewise for the second array
+    :param other_patterns: Likewise
+    :param offsets: ``(n_patterns, depth)``, distance of each frame from the newest, -1 for zeros
+    :param out: Address of the output ``(m, obs_bytes)``
+    :param other_out: Likewise for the second array; 0 for none
     :param geometry: outer, part bytes, frame bytes, depth
     :param directory: ``(n_streams, capacity)``, location of each group
     :param shift: log2 of the frames in a group
@@ -175,29 +219,35 @@ def read_rows(
     """
     size = geometry[2]
     depth = geometry[3]
+    n_streams = int64(len(heads))
     capacity = directory.shape[1]
-    total = wanted.shape[1]
+    total = depth if other_out == 0 else 2 * depth
     mask = (int64(1) << shift) - 1
     scratch = np.empty(size + 8, dtype=np.uint8)
     source = address_of(scratch)
+    wanted = np.empty(total, dtype=np.int64)
     order = np.empty(total, dtype=np.int64)
     for row in range(first, last):
+        cell = cells[row]
+        stream = cell % n_streams
+        _locate(cell, stream, heads, newest, patterns, offsets, wanted, 0)
+        if other_out != 0:
+            _locate(cell, stream, heads, other_newest, other_patterns, offsets, wanted, depth)
         count = 0
         for j in range(total):
-            number = wanted[row, j]
+            number = wanted[j]
             if number < 0:
-                _emit(uint64(0), outs, j // depth, row, j % depth, depth, geometry)
+                _emit(uint64(0), out if j < depth else other_out, row, j % depth, depth, geometry)
                 continue
             k = count
-            while k > 0 and wanted[row, order[k - 1]] > number:
+            while k > 0 and wanted[order[k - 1]] > number:
                 order[k] = order[k - 1]
                 k -= 1
             order[k] = j
             count += 1
-        stream = streams[row]
         i = 0
         while i < count:
-            group = wanted[row, order[i]] >> shift
+            group = wanted[order[i]] >> shift
             location = directory[stream, group % capacity]
             address, length = _record(
                 location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, scratch, size
@@ -206,14 +256,14 @@ def read_rows(
                 return length
             stop = address + uint64(length)
             place = int64(0)
-            while i < count and wanted[row, order[i]] >> shift == group:
-                until = wanted[row, order[i]] & mask
+            while i < count and wanted[order[i]] >> shift == group:
+                until = wanted[order[i]] & mask
                 while place < until:
                     address = apply_patch(address, stop, source, size)
                     if address == 0:
                         return int64(DAMAGED)
                     place += 1
                 j = order[i]
-                _emit(source, outs, j // depth, row, j % depth, depth, geometry)
+                _emit(source, out if j < depth else other_out, row, j % depth, depth, geometry)
                 i += 1
     return int64(0)

@@ -1,0 +1,193 @@
+"""One side of the comparison: fill a buffer, read from it, in a process that does nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
+
+from kit.data import DATASETS, Transition, load
+from kit.process import anonymous_bytes, digest, settle, summary, time_calls
+
+SB3 = "sb3"
+_ROLLOUT = 2048
+_WARM_ROWS = 300
+
+
+def make_replay(method: str, transitions: int, space: spaces.Box, action_space: spaces.Space[Any], n_envs: int) -> ReplayBuffer:
+    """
+    Make the replay buffer of one side.
+
+    :param method: ``sb3`` for SB3's, else the method of ours
+    :param transitions: Its size
+    :param space: Observations
+    :param action_space: Actions
+    :param n_envs: Number of environments
+    :return: The buffer
+    """
+    if method == SB3:
+        return ReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs)
+    from sb3_extra_buffers.compressed import CompressedReplayBuffer
+
+    return CompressedReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs, compression_method=method)
+
+
+def make_rollout(method: str, rows: int, space: spaces.Box, action_space: spaces.Space[Any], n_envs: int) -> RolloutBuffer:
+    """
+    Make the rollout buffer of one side.
+
+    :param method: ``sb3`` for SB3's, else the method of ours
+    :param rows: Steps of each environment
+    :param space: Observations
+    :param action_space: Actions
+    :param n_envs: Number of environments
+    :return: The buffer
+    """
+    if method == SB3:
+        return RolloutBuffer(rows, space, action_space, "cpu", n_envs=n_envs)
+    from sb3_extra_buffers.compressed import CompressedRolloutBuffer
+
+    return CompressedRolloutBuffer(rows, space, action_space, "cpu", n_envs=n_envs, compression_method=method)
+
+
+def fill(buffer: ReplayBuffer, stream: Iterator[Transition], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """
+    Add rows to a replay buffer.
+
+    :param buffer: Buffer
+    :param stream: Where they come from
+    :param rows: How many
+    :return: Nanoseconds that each ``add`` took
+    """
+    times = np.empty(rows, dtype=np.int64)
+    done = 0
+    for transition in islice(stream, rows):
+        start = time.perf_counter_ns()
+        buffer.add(*transition)
+        times[done] = time.perf_counter_ns() - start
+        done += 1
+    if done < rows:
+        raise ValueError(f"the recording ends {rows - done} rows too early")
+    return times
+
+
+def sample_digest(buffer: ReplayBuffer) -> str:
+    """
+    Hash a few samples drawn from a fixed seed.
+
+    :param buffer: Buffer
+    :return: Digest of all of their tensors
+    """
+    np.random.seed(0)
+    return digest(tensor for _ in range(8) for tensor in buffer.sample(64)[:5])
+
+
+def _collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> list[int]:
+    zeros, starts = th.zeros(buffer.n_envs), np.ones(buffer.n_envs)
+    times = []
+    for obs, _, action, reward, done, _ in islice(stream, rows):
+        start = time.perf_counter_ns()
+        buffer.add(obs, action.reshape(-1, 1), reward, starts, zeros, zeros)
+        times.append(time.perf_counter_ns() - start)
+        starts = done
+    return times
+
+
+def measure_rollout(
+    buffer: RolloutBuffer, streams: Callable[[], Iterator[Transition]], rows: int, seconds: float
+) -> dict[str, Any]:
+    """
+    Collect rollouts and read them in minibatches of 256, four epochs each.
+
+    :param buffer: Buffer
+    :param streams: Makes a stream of transitions
+    :param rows: Size of the buffer
+    :param seconds: Stop after so long, but not before two rollouts
+    :return: Times of ``add`` and of a minibatch, and a digest of the minibatches
+    """
+    adds: list[int] = []
+    gets: list[int] = []
+    np.random.seed(0)
+    seen = ""
+    until = time.perf_counter() + seconds
+    for number in range(6):
+        if number >= 2 and time.perf_counter() > until:
+            break
+        buffer.reset()
+        adds += _collect(buffer, streams(), rows)
+        for _ in range(4):
+            batches = iter(buffer.get(256))
+            while True:
+                start = time.perf_counter_ns()
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                gets.append(time.perf_counter_ns() - start)
+                if number == 0:
+                    seen = digest([th.frombuffer(bytearray(seen.encode() or b"-"), dtype=th.uint8), *batch[:6]])
+    return {"rollout_add": summary(adds), "get_256": summary(gets), "get_digest": seen}
+
+
+def measure(job: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Measure one side on one dataset.
+
+    Code that is loaded and compiled for the buffer is warmed up before memory is counted, and given on its own.
+
+    :param job: ``dataset``, ``method``, ``transitions``, ``seconds`` for each timing, ``cache``
+    :return: Memory, times and digests
+    """
+    dataset, method, seconds = DATASETS[job["dataset"]], job["method"], job["seconds"]
+    recording = load(dataset, Path(job["cache"]))
+    space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
+    n_envs = dataset.n_envs
+    rows = job["transitions"] // n_envs
+    rollout_rows = min(_ROLLOUT // n_envs, rows)
+
+    def streams() -> Iterator[Transition]:
+        return recording.transitions(dataset.stack)
+
+    for _ in islice(streams(), _WARM_ROWS):
+        pass
+    settle()
+    without_code = anonymous_bytes()
+    small = make_replay(method, 32 * n_envs, space, action_space, n_envs)
+    fill(small, streams(), min(rows, 48))
+    for size in (32, 256):
+        small.sample(size)
+    del small
+    settle()
+    before = anonymous_bytes()
+
+    start = time.perf_counter()
+    buffer = make_replay(method, job["transitions"], space, action_space, n_envs)
+    construct = time.perf_counter() - start
+    stream = streams()
+    first = fill(buffer, stream, rows)
+    settle()
+    memory = anonymous_bytes() - before
+    digests = [sample_digest(buffer)]
+    full = fill(buffer, stream, max(rows // 4, 1))
+    digests.append(sample_digest(buffer))
+    result = {
+        "memory": memory,
+        "code": before - without_code,
+        "construct_ms": round(construct * 1e3, 2),
+        "add_first": summary(first),
+        "add_full": summary(full),
+        "sample_32": time_calls(lambda: buffer.sample(32), seconds),
+        "sample_256": time_calls(lambda: buffer.sample(256), seconds),
+    }
+    del buffer
+    settle()
+    rollout = make_rollout(method, rollout_rows, space, action_space, n_envs)
+    result |= measure_rollout(rollout, streams, rollout_rows, seconds)
+    digests.append(result.pop("get_digest"))
+    return {**result, "digests": digests}

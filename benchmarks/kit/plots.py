@@ -1,0 +1,201 @@
+"""Plots of the results, in colours that everyone can tell apart (Okabe and Ito's)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.transforms import Bbox
+
+from kit.data import DATASETS
+from kit.targets import DEFAULT, DENSE
+
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5A5A5A"
+
+# What a method's name begins with: colour, marker, name in the legend.
+FAMILIES = {
+    "delta": (BLUE, "o", "references (this package's own)"),
+    "zstd": (GREEN, "s", "zstd"),
+    "lz4": (ORANGE, "^", "lz4"),
+    "gzip": (RED, "v", "gzip, igzip"),
+    "igzip": (RED, "v", "gzip, igzip"),
+    "rle": (PURPLE, "D", "run lengths"),
+    "none": (SKY, "P", "none (frames shared only)"),
+}
+
+Point = tuple[float, float, str]
+_STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": "#222222",
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+}
+
+
+def _family(method: str) -> tuple[str, str, str]:
+    return next(style for start, style in FAMILIES.items() if method.startswith(start))
+
+
+def _percent(value: float, _: object = None) -> str:
+    return f"{value * 100:g} %"
+
+
+def _times(value: float, _: object = None) -> str:
+    return f"{value:g}x"
+
+
+def place_labels(axes: Axes, points: Sequence[Point], bold: Iterable[str] = ()) -> None:
+    """
+    Write a name beside each point so that nothing overlaps, with a thin line where it had to go further off.
+
+    :param axes: Axes, whose limits are final
+    :param points: x, y and name
+    :param bold: Names to stress
+    """
+    figure = axes.figure
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    pixel = figure.dpi / 72
+    frame = axes.get_window_extent(renderer)
+    spots = [axes.transData.transform((x, y)) for x, y, _ in points]
+    taken = [Bbox.from_bounds(x - 6 * pixel, y - 6 * pixel, 12 * pixel, 12 * pixel) for x, y in spots]
+    ways = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
+    tries = [(dx * far, dy * far) for far in (9, 16, 26, 38, 52, 70, 90) for dx, dy in ways]
+    for (x, y, name), spot in zip(points, spots, strict=True):
+        for dx, dy in tries:
+            far = max(abs(dx), abs(dy)) > 16
+            label = axes.annotate(
+                name,
+                (x, y),
+                xytext=(dx, dy),
+                textcoords="offset points",
+                ha={1: "left", 0: "center", -1: "right"}[(dx > 0) - (dx < 0)],
+                va={1: "bottom", 0: "center", -1: "top"}[(dy > 0) - (dy < 0)],
+                fontsize=9,
+                fontweight="bold" if name in bold else "normal",
+                color="#222222",
+                zorder=5,
+                arrowprops={"arrowstyle": "-", "color": "#9A9A9A", "lw": 0.7, "shrinkA": 1, "shrinkB": 4} if far else None,
+            )
+            box = label.get_window_extent(renderer) if not far else _text_box(label, renderer)
+            own = Bbox.from_bounds(spot[0] - pixel, spot[1] - pixel, 2 * pixel, 2 * pixel)
+            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 + 30 * pixel and frame.y0 <= box.y0 and box.y1 <= frame.y1
+            others = [other for other in taken if not other.contains(*spot)] + [own]
+            if inside and not any(box.overlaps(other) for other in others):
+                taken.append(box.expanded(1.02, 1.1))
+                break
+            label.remove()
+        else:
+            raise RuntimeError(f"no room for the label {name!r}")
+
+
+def _text_box(label: Any, renderer: Any) -> Bbox:
+    arrow, label.arrow_patch = label.arrow_patch, None
+    box = label.get_window_extent(renderer)
+    label.arrow_patch = arrow
+    return box
+
+
+def _prepare(axes: Axes, points: Sequence[Point], title: str) -> None:
+    axes.set(xscale="log", yscale="log", title=title)
+    axes.set_xlabel("time of sample(32), SB3's = 1x")
+    xs, ys = [x for x, *_ in points], [y for _, y, _ in points]
+    axes.set_xlim(min(*xs, 1) / 2.2, max(*xs, 1) * 2.6)
+    axes.set_ylim(min(*ys, 1) / 2.2, max(*ys, 1) * 2)
+    axes.set_xticks([t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if axes.get_xlim()[0] < t < axes.get_xlim()[1]])
+    ticks = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+    axes.set_yticks([t for t in ticks if axes.get_ylim()[0] < t < axes.get_ylim()[1]])
+    for axis, text in ((axes.xaxis, _times), (axes.yaxis, _percent)):
+        axis.set_major_formatter(FuncFormatter(text))
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_tick_params(which="minor", length=0)
+    axes.grid(which="major", color="#E4E4E4", lw=0.8, zorder=0)
+    axes.axvline(1, color="#BDBDBD", lw=1, ls=(0, (4, 3)), zorder=1)
+    axes.axhline(1, color="#BDBDBD", lw=1, ls=(0, (4, 3)), zorder=1)
+    axes.axvspan(axes.get_xlim()[0], 1, color=BLUE, alpha=0.05, lw=0, zorder=0)
+    axes.plot(1, 1, "X", ms=10, color="black", zorder=4)
+
+
+def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """
+    Plot memory against time: every method on MsPacman, and the default on all data.
+
+    :param rows: Rows of ``buffers.json``
+    :param path: Where to
+    """
+    good = [row for row in rows if "error" not in row]
+    point = {(row["dataset"], row["method"]): (row["ratios"]["sample_32"], row["ratios"]["memory"]) for row in good}
+    names = [name for name in DATASETS if any(data == name for data, _ in point)]
+    if not names:
+        return
+    first = "mspacman" if "mspacman" in names else names[0]
+    methods: list[Point] = [(*xy, method) for (data, method), xy in point.items() if data == first]
+    data: list[Point] = [(*point[name, DEFAULT], DATASETS[name].title) for name in names if (name, DEFAULT) in point]
+    with plt.rc_context(_STYLE):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 5.6), layout="constrained")
+        sb3: Point = (1.0, 1.0, "SB3")
+        _prepare(left, methods or [sb3], f"Every method, {DATASETS[first].title}")
+        left.set_ylabel("resident memory, SB3's = 100 %")
+        shown: set[str] = set()
+        for x, y, method in methods:
+            colour, marker, family = _family(method)
+            ours = method in (DEFAULT, DENSE)
+            left.plot(
+                x, y, marker, ms=11 if ours else 8, color=colour, mec="white", mew=1, ls="", zorder=4,
+                label=None if family in shown else family,
+            )  # fmt: skip
+            shown.add(family)
+        place_labels(left, [sb3, *sorted(methods)], bold=("SB3", DEFAULT, DENSE))
+        left.legend(frameon=False, fontsize=8.5, loc="lower right", labelcolor="#222222")
+        _prepare(right, data or [sb3], f"The default ({DEFAULT}) on all data")
+        right.tick_params(labelleft=True)
+        for x, y, _ in data:
+            right.plot(x, y, "o", ms=11, color=BLUE, mec="white", mew=1, zorder=4)
+        place_labels(right, [sb3, *sorted(data)], bold=("SB3",))
+        for axes in (left, right):
+            axes.annotate("faster than SB3", (0.015, 0.015), xycoords="axes fraction", fontsize=8.5, color=BLUE, alpha=0.8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160)
+        plt.close(figure)
+
+
+def plot_million(row: Mapping[str, Any], path: Path) -> None:
+    """
+    Plot the memory of the training process over a million transitions.
+
+    :param row: Row of ``million.json``
+    :param path: Where to
+    """
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
+        count = [point["transitions"] / 1e3 for point in row["series"]]
+        process = [point["rss"] / 1e6 for point in row["series"]]
+        axes.axhline(1000, color=RED, lw=1.2, ls=(0, (4, 3)))
+        axes.annotate("1 GB", (count[-1], 1000), xytext=(0, 4), textcoords="offset points", color=RED, ha="right", fontsize=9)
+        axes.plot(count, process, color=BLUE, lw=2)
+        axes.annotate("whole process", (count[-1], process[-1]), xytext=(0, 6), textcoords="offset points", ha="right",
+                      color=BLUE, fontsize=9)  # fmt: skip
+        stored = [point["stored"] / 1e6 for point in row["series"]]
+        axes.plot(count, stored, color=ORANGE, lw=2)
+        axes.annotate("observations in the buffer", (count[-1], stored[-1]), xytext=(0, 6), textcoords="offset points",
+                      ha="right", color="#B47B00", fontsize=9)  # fmt: skip
+        axes.set(title="DQN on MsPacman, replay buffer of a million", xlabel="thousand transitions", ylabel="MB")
+        axes.set_ylim(0, max(1080, *process) * 1.05)
+        axes.set_xlim(0, max(count) * 1.01)
+        axes.grid(color="#E4E4E4", lw=0.8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160)
+        plt.close(figure)

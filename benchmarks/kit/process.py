@@ -1,0 +1,168 @@
+"""Processes of their own for each side, their memory, and times."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BENCHMARKS = Path(__file__).parents[1]
+
+
+def settle() -> None:
+    """Give back to the system what the process no longer uses."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):
+        pass  # only glibc has it
+
+
+def anonymous_bytes() -> int:
+    """
+    Measure what the process itself has put into memory, without the files that it maps.
+
+    :return: ``RssAnon`` of Linux; elsewhere the whole resident memory
+    """
+    return _status("RssAnon") or resident_bytes()
+
+
+def resident_bytes() -> int:
+    """
+    Measure the resident memory of the process, as ``top`` shows it.
+
+    :return: Bytes
+    """
+    known = _status("VmRSS")
+    if known is not None:
+        return known
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _status(field: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":")), None)
+
+
+def summary(nanoseconds: Iterable[float]) -> dict[str, float]:
+    """
+    Describe many times of the same thing.
+
+    :param nanoseconds: The times
+    :return: Low quantiles and median in microseconds, and how many they were
+    """
+    values = np.fromiter(nanoseconds, dtype=np.float64) / 1e3
+    low, quarter, middle = np.quantile(values, (0.1, 0.25, 0.5))
+    return {"p10": round(low, 2), "p25": round(quarter, 2), "p50": round(middle, 2), "n": len(values)}
+
+
+def time_calls(call: Callable[[], Any], seconds: float = 1.0, at_most: int = 400) -> dict[str, float]:
+    """
+    Time a call again and again.
+
+    :param call: What to time
+    :param seconds: Stop after so long, but not before 10 calls
+    :param at_most: Stop after so many calls
+    :return: Their ``summary``
+    """
+    for _ in range(3):
+        call()
+    times: list[int] = []
+    until = time.perf_counter() + seconds
+    while len(times) < at_most and (len(times) < 10 or time.perf_counter() < until):
+        start = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - start)
+    return summary(times)
+
+
+def digest(tensors: Iterable[Any]) -> str:
+    """
+    Hash tensors: type, shape and every bit.
+
+    :param tensors: CPU tensors
+    :return: Hexadecimal digest
+    """
+    state = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        array = np.ascontiguousarray(tensor.detach().cpu().numpy())
+        state.update(f"{array.dtype}{array.shape}".encode())
+        state.update(array.data)
+    return state.hexdigest()
+
+
+def run_worker(program: str, job: Mapping[str, Any], timeout: float = 3600, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """
+    Run one side in a fresh process.
+
+    :param program: Name of the benchmark program, which is called with ``--worker``
+    :param job: What it shall do
+    :param timeout: Seconds after which something must be wrong
+    :param env: Environment variables to add
+    :return: What it reported, or ``{"error": …}``; with ``elsewhere``, the share of the machine that others took meanwhile
+    """
+    others = OtherLoad()
+    command = [sys.executable, str(BENCHMARKS / f"{program}.py"), "--worker", json.dumps(job)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, **(env or {})}
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not finished after {timeout:.0f} s"}
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return {"error": lines[-1][:300]}
+    report: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return {**report, "elsewhere": others.share()}
+
+
+def report(result: Mapping[str, Any]) -> None:
+    """
+    Hand a worker's result to ``run_worker``.
+
+    :param result: Plain values
+    """
+    print("\n" + json.dumps(result), flush=True)
+
+
+class OtherLoad:
+    """Notices when other programs use the machine during a measurement."""
+
+    def __init__(self) -> None:
+        self._wall, self._busy, self._own = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        try:
+            import psutil
+        except ImportError:
+            return time.time(), 0.0, 0.0
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        own = os.times()
+        return time.time(), sum(times[:8]) - idle, sum(own[:4])
+
+    def share(self) -> float:
+        """
+        Tell how much of the machine others took since this was made.
+
+        :return: 0 for a quiet machine, 1 if others had it all
+        """
+        wall, busy, own = self._now()
+        span = max(wall - self._wall, 1e-9) * (os.cpu_count() or 1)
+        return round(min(1.0, max(0.0, (busy - self._busy - (own - self._own)) / span)), 3)

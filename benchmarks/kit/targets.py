@@ -1,0 +1,67 @@
+"""What has to be reached: ratios to SB3's own buffers in the same run, as the project's issue on speed sets them."""
+
+from __future__ import annotations
+
+METRICS = {
+    "memory": "memory",
+    "add_first": "add, first fill",
+    "add_full": "add, ring full",
+    "sample_32": "sample(32)",
+    "sample_256": "sample(256)",
+    "get_256": "get(256)",
+}
+
+DEFAULT = "delta"
+DENSE = "delta-zstd"
+
+_GAME = {"add_first": 1.0, "add_full": 1.2, "sample_32": 1.0, "sample_256": 0.8, "get_256": 1.0}
+
+TARGETS: dict[str, dict[str, dict[str, float]]] = {
+    DEFAULT: {
+        "mspacman": {"memory": 0.006, **_GAME},
+        "pong": {"memory": 0.0035, **_GAME},
+        "breakout": {"memory": 0.003, **_GAME},
+        "pong-single": {
+            "memory": 0.015,
+            "add_first": 1.0,
+            "add_full": 2.0,
+            "sample_32": 1.3,
+            "sample_256": 1.0,
+            "get_256": 1.0,
+        },
+        "doom-labels": {
+            "memory": 0.02,
+            "add_first": 1.0,
+            "add_full": 3.0,
+            "sample_32": 1.5,
+            "sample_256": 1.5,
+            "get_256": 1.5,
+        },
+        "doom-rgb": {"memory": 0.16},
+        "vectors": {
+            "memory": 1.05,
+            "add_first": 1.5,
+            "add_full": 1.5,
+            "sample_32": 1.2,
+            "sample_256": 1.2,
+            "get_256": 1.2,
+        },
+    },
+    DENSE: {
+        "mspacman": {"memory": 0.005, "sample_32": 10.0},
+        "pong": {"memory": 0.002, "sample_32": 10.0},
+        "breakout": {"memory": 0.002, "sample_32": 10.0},
+    },
+}
+
+
+def target(method: str, dataset: str, metric: str) -> float | None:
+    """
+    Look up a target.
+
+    :param method: Method
+    :param dataset: Dataset
+    :param metric: One of ``METRICS``
+    :return: The ratio that may not be exceeded, None where none is set
+    """
+    return TARGETS.get(method, {}).get(dataset, {}).get(metric)

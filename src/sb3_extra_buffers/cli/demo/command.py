@@ -1,0 +1,189 @@
+"""The options of the demo, their checks, and its course."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sb3_extra_buffers.cli.demo.figures import Comparison, Plan
+from sb3_extra_buffers.cli.errors import FAILED, OK, UsageError, require_extra
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+# Everything that needs SB3 or an extra is imported when the demo runs: `--help` works without them, and at once.
+
+MAX_ENVS = 64
+
+
+def _whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text.replace(",", "").replace("_", ""))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least or (most is not None and value > most):
+            limits = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"must be {limits}, not {value}")
+        return value
+
+    return parse
+
+
+def add_command(commands: argparse._SubParsersAction[Any]) -> None:
+    """
+    Add the demo to the command line.
+
+    :param commands: Where commands are added
+    """
+    parser = commands.add_parser(
+        "demo",
+        help="play an Atari game, fill SB3's buffer and ours, train with both, compare",
+        description="Play an Atari game, fill SB3's ReplayBuffer and CompressedReplayBuffer with the very same transitions, "
+        "train DQN with each from one seed, and compare memory, speed, samples and trained weights.",
+        epilog="The exit code is 0 only if samples and trained weights are identical.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--game", default="MsPacman", help="Atari game: Pong, or a full id such as PongNoFrameskip-v4")
+    parser.add_argument("--size", type=_whole_number(64), default=20_000, metavar="N", help="transitions in the buffer")
+    parser.add_argument("--method", help="compression method, for example zstd-3 or rle-jit (default: the package's default)")
+    parser.add_argument("--n-envs", type=_whole_number(1, MAX_ENVS), default=4, metavar="N", help="games played side by side")
+    parser.add_argument("--train-steps", type=_whole_number(64), default=2_000, metavar="N", help="steps to train DQN")
+    parser.add_argument("--seed", type=_whole_number(0, 2**31), default=0, metavar="N", help="seed of games and training")
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), metavar="FOLDER", help="for the plot and the JSON")
+    parser.add_argument("--no-plot", action="store_true", help="write no plot (then matplotlib is not needed)")
+    parser.set_defaults(run=run)
+
+
+def _check_method(method: str | None) -> str:
+    """Refuse a method before minutes are spent on it."""
+    import numpy as np
+
+    from sb3_extra_buffers.storage.methods import make_spec
+
+    try:
+        return make_spec(method, np.uint8, np.uint16).method
+    except (ValueError, ImportError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _check_output(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write into {folder}")
+
+
+def _check_memory(plan: Plan) -> None:
+    from sb3_extra_buffers.cli.memory import format_bytes, free_bytes
+
+    needed, free = plan.transitions * plan.raw_bytes_per_transition, free_bytes()
+    if needed > 0.9 * free:
+        raise UsageError(
+            f"SB3's buffer alone takes {format_bytes(needed)} for {plan.transitions:,} transitions, "
+            f"and {format_bytes(free)} are free: choose a smaller --size"
+        )
+
+
+def make_plan(options: argparse.Namespace) -> Plan:
+    """
+    Check the options, as far as can be done without playing.
+
+    :param options: Parsed options
+    :return: What the demo is to do
+    """
+    drawing = [] if options.no_plot else ["matplotlib"]
+    require_extra(("ale_py", "cv2", "psutil", "rich", *drawing), "the demo")
+    from sb3_extra_buffers.cli.games import find_game
+
+    plan = Plan(
+        env_id=find_game(options.game),
+        n_envs=options.n_envs,
+        rows=-(-options.size // options.n_envs),
+        train_steps=options.train_steps,
+        seed=options.seed,
+        method=_check_method(options.method),
+    )
+    _check_memory(plan)
+    _check_output(options.output)
+    return plan
+
+
+def run(options: argparse.Namespace) -> int:
+    """
+    Run the demo.
+
+    :param options: Parsed options
+    :return: Exit code
+    """
+    plan = make_plan(options)
+    from sb3_extra_buffers.compressed import CompressedReplayBuffer
+
+    return run_plan(plan, options.output, CompressedReplayBuffer, plot=not options.no_plot)
+
+
+def run_plan(plan: Plan, output: Path, compressed_class: type[ReplayBuffer], plot: bool = True) -> int:
+    """
+    Compare a buffer class with SB3's, show the outcome and write it down.
+
+    :param plan: What to play and train
+    :param output: Existing folder for the files
+    :param compressed_class: The buffer to compare; takes ``compression_method``
+    :param plot: Whether to draw
+    :return: Exit code
+    """
+    from rich.console import Console
+
+    from sb3_extra_buffers.cli.demo.report import print_report
+
+    # Progress goes to stderr: what is piped elsewhere is the outcome.
+    comparison = compare(plan, compressed_class, Console(stderr=True))
+    console = Console()
+    print_report(console, comparison)
+    files = [output / "demo.json"]
+    comparison.write_json(files[0])
+    if plot:
+        from sb3_extra_buffers.cli.demo.plot import draw
+
+        files.append(output / "demo.png")
+        draw(comparison, files[-1])
+    console.print(f"Written: {', '.join(map(str, files))}", markup=False, highlight=False, soft_wrap=True)
+    return OK if comparison.all_identical else FAILED
+
+
+def compare(plan: Plan, compressed_class: type[ReplayBuffer], console: Any) -> Comparison:
+    """
+    Fill and train with both buffers, each in a process of its own, one after the other.
+
+    :param plan: What to play and train
+    :param compressed_class: The buffer to compare with SB3's
+    :param console: Where progress is shown
+    :return: The figures
+    """
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    from sb3_extra_buffers.cli.children import run_in_child
+    from sb3_extra_buffers.cli.demo.tasks import fill, train
+    from sb3_extra_buffers.cli.games import game_title
+    from sb3_extra_buffers.cli.progress import Stage, show_stages
+
+    buffers: list[tuple[type[ReplayBuffer], dict[str, Any]]] = [
+        (ReplayBuffer, {}),
+        (compressed_class, {"compression_method": plan.method}),
+    ]
+    names = ["SB3's buffer", "ours"]
+    stages = [Stage(f"Play {game_title(plan.env_id)}, fill {name}", plan.played, "transitions") for name in names]
+    stages += [Stage(f"Train DQN with {name}", plan.train_steps, "steps") for name in names]
+    results: list[Any] = []
+    with show_stages(console, stages) as shown:
+        for number in range(4):
+            buffer_class, buffer_kwargs = buffers[number % 2]
+            task: Callable[..., Any] = fill if number < 2 else train
+            results.append(run_in_child(task, plan, buffer_class, buffer_kwargs, report=shown.begin(number)))
+            shown.end(number)
+    return Comparison(plan, *results)

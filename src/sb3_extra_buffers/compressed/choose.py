@@ -1,0 +1,151 @@
+"""The right buffer for an algorithm and an environment, for those who do not want to know class names."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_extra_buffers.compressed.buffers import (
+    CompressedDictReplayBuffer,
+    CompressedDictRolloutBuffer,
+    CompressedReplayBuffer,
+    CompressedRolloutBuffer,
+)
+from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
+from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
+
+# What the algorithm itself hands to its buffer.
+_FROM_ALGORITHM = {"buffer_size", "observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "env"}
+_FROM_ALGORITHM |= {"gae_lambda", "hidden_state_shape"}
+_HER_OPTIONS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}
+
+
+def compressed_buffer_for(
+    algorithm_class: type[BaseAlgorithm], observation_space: spaces.Space[Any], **options: Any
+) -> tuple[type[BaseBuffer], dict[str, Any]]:
+    """
+    Find the compressed buffer that goes with an algorithm.
+
+    :param algorithm_class: An algorithm of SB3 or SB3-Contrib, or a subclass of one
+    :param observation_space: What it observes
+    :param options: ``n_steps`` with ``gamma`` for n-step returns, ``her=True`` or any option of ``HerReplayBuffer`` for
+        hindsight experience replay; all others are options of the buffer, for example ``compression_method``
+    :return: The class, and what to pass as ``replay_buffer_kwargs`` or ``rollout_buffer_kwargs``
+    """
+    kwargs = dict(options)
+    if _is_subclass(algorithm_class, OffPolicyAlgorithm):
+        buffer_class = _replay_class(observation_space, kwargs)
+    elif _is_subclass(algorithm_class, OnPolicyAlgorithm):
+        buffer_class = _rollout_class(algorithm_class, observation_space)
+    elif _is_subclass(algorithm_class, BaseAlgorithm):
+        raise TypeError(f"{algorithm_class.__name__} has no buffer of observations, so there is nothing to compress")
+    else:
+        raise TypeError(f"expected an algorithm class such as DQN or PPO, not {algorithm_class!r}")
+    _check_options(buffer_class, kwargs)
+    if "n_steps" in kwargs:
+        kwargs.setdefault("gamma", _default_gamma(algorithm_class))
+    return buffer_class, kwargs
+
+
+def compressed_kwargs(
+    algorithm_class: type[BaseAlgorithm], env: gym.Env[Any, Any] | VecEnv | spaces.Space[Any], **options: Any
+) -> dict[str, Any]:
+    """
+    Find the arguments that make an algorithm use its compressed buffer::
+
+        model = DQN("CnnPolicy", env, **compressed_kwargs(DQN, env))
+
+    :param algorithm_class: An algorithm of SB3 or SB3-Contrib, or a subclass of one; instead of ``RecurrentPPO``,
+        which takes no buffer class, ``CompressedRecurrentPPO``
+    :param env: The environment, or its observation space
+    :param options: As ``compressed_buffer_for`` takes them. With ``n_steps``, ``gamma`` is given here and not to the
+        algorithm: both have to use the same, so the algorithm gets it from the result
+    :return: Keyword arguments of the algorithm
+    """
+    space = env if isinstance(env, spaces.Space) else getattr(env, "observation_space", None)
+    if not isinstance(space, spaces.Space):
+        raise TypeError(f"expected an environment or its observation space, not {env!r}")
+    buffer_class, kwargs = compressed_buffer_for(algorithm_class, space, **options)
+    if _has_fixed_buffer(algorithm_class):
+        raise TypeError(
+            f"{algorithm_class.__name__} takes no buffer class; "
+            "use sb3_extra_buffers.compressed.CompressedRecurrentPPO, which is RecurrentPPO that does"
+        )
+    kind = "replay" if issubclass(algorithm_class, OffPolicyAlgorithm) else "rollout"
+    arguments = {f"{kind}_buffer_class": buffer_class, f"{kind}_buffer_kwargs": kwargs}
+    if "n_steps" in kwargs:
+        arguments["gamma"] = kwargs["gamma"]
+    return arguments
+
+
+def _is_subclass(cls: Any, parent: type) -> bool:
+    return isinstance(cls, type) and issubclass(cls, parent)
+
+
+def _replay_class(space: spaces.Space[Any], kwargs: dict[str, Any]) -> type[BaseBuffer]:
+    is_dict = isinstance(space, spaces.Dict)
+    if kwargs.get("n_steps") == 1:  # as in SB3: not n-step
+        del kwargs["n_steps"]
+        kwargs.pop("gamma", None)
+    if kwargs.pop("her", bool(_HER_OPTIONS & kwargs.keys())):
+        if not isinstance(space, spaces.Dict) or not {"achieved_goal", "desired_goal"} <= space.spaces.keys():
+            raise ValueError(f"HER needs Dict observations with 'achieved_goal' and 'desired_goal', not {space}")
+        if "n_steps" in kwargs:
+            raise ValueError("HER and n-step returns cannot be combined")
+        return CompressedHerReplayBuffer
+    if "n_steps" in kwargs:
+        return CompressedDictNStepReplayBuffer if is_dict else CompressedNStepReplayBuffer
+    return CompressedDictReplayBuffer if is_dict else CompressedReplayBuffer
+
+
+def _rollout_class(algorithm_class: type, space: spaces.Space[Any]) -> type[BaseBuffer]:
+    is_dict = isinstance(space, spaces.Dict)
+    if _is_contrib(algorithm_class, "MaskablePPO"):
+        from sb3_extra_buffers.compressed import contrib
+
+        return contrib.CompressedMaskableDictRolloutBuffer if is_dict else contrib.CompressedMaskableRolloutBuffer
+    if _is_contrib(algorithm_class, "RecurrentPPO"):
+        from sb3_extra_buffers.compressed import contrib
+
+        return contrib.CompressedRecurrentDictRolloutBuffer if is_dict else contrib.CompressedRecurrentRolloutBuffer
+    return CompressedDictRolloutBuffer if is_dict else CompressedRolloutBuffer
+
+
+def _is_contrib(algorithm_class: type, name: str) -> bool:
+    # Whoever has such a class has imported sb3-contrib already.
+    parent = getattr(sys.modules.get("sb3_contrib"), name, None)
+    return parent is not None and issubclass(algorithm_class, parent)
+
+
+def _has_fixed_buffer(algorithm_class: type) -> bool:
+    if not _is_contrib(algorithm_class, "RecurrentPPO"):
+        return False
+    from sb3_extra_buffers.compressed.contrib import CompressedRecurrentPPO
+
+    return not issubclass(algorithm_class, CompressedRecurrentPPO)
+
+
+def _check_options(buffer_class: type[BaseBuffer], kwargs: dict[str, Any]) -> None:
+    taken = inspect.signature(buffer_class).parameters.keys() - _FROM_ALGORITHM
+    if "n_steps" not in taken:
+        taken -= {"gamma"}  # of a rollout buffer, which gets it from the algorithm
+    unknown = kwargs.keys() - taken
+    if unknown:
+        names = ", ".join(map(repr, sorted(unknown)))
+        raise TypeError(f"{buffer_class.__name__} has no option {names} here; it has: {', '.join(sorted(taken))}")
+
+
+def _default_gamma(algorithm_class: type) -> float:
+    parameter = inspect.signature(algorithm_class).parameters.get("gamma")
+    if parameter is None or parameter.default is inspect.Parameter.empty:
+        raise TypeError(f"n-step returns of {algorithm_class.__name__} need `gamma`, which it has no default for")
+    return float(parameter.default)

@@ -1,0 +1,245 @@
+"""Prioritized experience replay (Schaul et al. 2016), the proportional variant."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch as th
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
+
+from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
+from sb3_extra_buffers.compressed.sum_tree import SumTree
+
+ANNEALED_BETA = LinearSchedule(0.4, 1.0, end_fraction=1.0)
+"""From 0.4 to 1 over the training, as in the paper."""
+
+# Between these no stored transition becomes unreachable and no sum of the tree overflows.
+SMALLEST_SHARE, LARGEST_SHARE = 1e-300, 1e280
+
+
+class PrioritizedReplayBufferSamples(NamedTuple):
+    """What SB3's ``ReplayBufferSamples`` holds, and how to weigh it."""
+
+    observations: PyTorchObs
+    actions: th.Tensor
+    next_observations: PyTorchObs
+    dones: th.Tensor
+    rewards: th.Tensor
+    discounts: th.Tensor | None
+    weights: th.Tensor
+    """Importance-sampling weights, one a transition, shape ``(batch_size, 1)``."""
+    indices: npt.NDArray[np.int64]
+    """Which transitions these are, for ``update_priorities``."""
+
+
+class _ChosenEnvs:
+    """An array of a buffer in which the environments to read are chosen already, whatever the reader asks for."""
+
+    def __init__(self, array: Any, envs: npt.NDArray[np.int64]) -> None:
+        self._array = array
+        self._envs = envs
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, tuple):
+            return self._array[key]
+        rows, envs, *rest = key
+        # The very object where possible: that is how the compressed arrays see that they are read at the same places.
+        chosen = self._envs if envs.ndim == 1 else self._envs.reshape(envs.shape)
+        return self._array[(rows, chosen, *rest)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._array[key] = value
+
+
+class PrioritizedReplayBuffer(NStepReplayBuffer):
+    """
+    SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
+
+    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
+    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
+        progress remaining (from 1 to 0) that ``update_beta`` asks; from 0.4 to 1 by default
+    :param eps: Added to each priority, so that no transition is given up for ever
+    :param n_steps: Number of steps to accumulate rewards for
+    :param gamma: Discount factor of these returns; not used with ``n_steps=1``
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        alpha: float = 0.6,
+        beta: float | Schedule = ANNEALED_BETA,
+        eps: float = 1e-6,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        **kwargs: Any,
+    ) -> None:
+        if not 0 <= alpha < math.inf:
+            raise ValueError(f"alpha is {alpha}; it must be a finite number, 0 or more")
+        if not 0 < eps < math.inf:
+            raise ValueError(f"eps is {eps}; it must be a finite number above 0, or transitions would never be seen again")
+        if n_steps < 1:
+            raise ValueError(f"n_steps is {n_steps}; it must be 1 or more")
+        self.alpha = float(alpha)
+        self.eps = float(eps)
+        # Wrapped, because save_replay_buffer() uses pickle, which refuses a lambda.
+        self._beta_schedule = CloudpickleWrapper(beta) if callable(beta) else None
+        self.beta = beta(1.0) if callable(beta) else beta
+        super().__init__(*args, n_steps=n_steps, gamma=gamma, **kwargs)
+        self._highest_share = 1.0
+        self._tree = SumTree(self.buffer_size * self.n_envs)
+
+    @property
+    def beta(self) -> float:
+        """The exponent of the importance weights, now."""
+        return self._beta
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        if not 0 <= value < math.inf:
+            raise ValueError(f"beta is {value}; it must be a finite number, 0 or more")
+        self._beta = float(value)
+
+    def update_beta(self, progress_remaining: float) -> None:
+        """
+        Follow the schedule of ``beta``, if there is one. An algorithm calls this before it trains.
+
+        :param progress_remaining: From 1 at the beginning of the training to 0 at its end
+        """
+        if self._beta_schedule is not None:
+            self.beta = self._beta_schedule.var(progress_remaining)
+
+    @property
+    def priorities(self) -> npt.NDArray[np.float64]:
+        """What transitions are sampled in proportion to, ``(priority + eps) ** alpha``, by row and environment; a copy."""
+        return self._tree.leaves.reshape(self.buffer_size, self.n_envs).copy()
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """
+        Add transitions, see the parent class; they get the highest priority so far.
+
+        :param args: What the parent takes
+        :param kwargs: Likewise
+        """
+        first = self.pos * self.n_envs
+        super().add(*args, **kwargs)
+        self._tree.set(np.arange(first, first + self.n_envs), self._highest_share)
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> PrioritizedReplayBufferSamples:  # type: ignore[override]
+        """
+        Sample transitions by priority, one from each of ``batch_size`` ranges of equal probability.
+
+        :param batch_size: Number of transitions
+        :param env: To normalize with
+        :return: The samples, their weights (the highest is 1) and their indices
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; it must be 1 or more")
+        if self.size() == 0:
+            raise ValueError("cannot sample from an empty buffer: add transitions first")
+        indices = self._tree.sample(batch_size)
+        rows, envs = np.divmod(indices, self.n_envs)
+        samples = self._view_of(envs)._get_samples(rows, env)
+        shares = self._tree.leaves[indices]
+        # (N * P(i)) ** -beta over the highest of the batch: the number of transitions and the total cancel out.
+        weights = (shares.min() / shares) ** self.beta
+        return PrioritizedReplayBufferSamples(
+            **samples._asdict(), weights=self.to_torch(weights.astype(np.float32).reshape(-1, 1)), indices=indices
+        )
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike | th.Tensor) -> None:
+        """
+        Set the priorities of sampled transitions, usually to their absolute TD errors.
+
+        :param indices: ``indices`` of the samples; of one that occurs twice, the last priority counts
+        :param priorities: One a transition, finite and not negative; ``eps`` is added
+        """
+        numbers = np.asarray(indices).ravel()
+        if isinstance(priorities, th.Tensor):
+            priorities = priorities.detach().cpu().numpy()
+        values = np.asarray(priorities, dtype=np.float64).ravel()
+        if numbers.size != values.size:
+            raise ValueError(f"{numbers.size} indices, but {values.size} priorities")
+        if numbers.size == 0:
+            return
+        if not np.issubdtype(numbers.dtype, np.integer):
+            raise TypeError(f"indices must be integers, not {numbers.dtype}")
+        stored = self.size() * self.n_envs
+        if numbers.min() < 0 or numbers.max() >= stored:
+            raise IndexError(
+                f"indices must be those of the {stored} stored transitions, not {numbers.min()} to {numbers.max()}"
+            )
+        if not (values.min() >= 0 and values.max() < np.inf):  # also false for NaN
+            raise ValueError("priorities must be finite and not negative; did the loss diverge?")
+        with np.errstate(over="ignore", under="ignore"):
+            shares = np.clip((values + self.eps) ** self.alpha, SMALLEST_SHARE, LARGEST_SHARE)
+        self._tree.set(numbers, shares)
+        self._highest_share = max(self._highest_share, float(shares.max()))
+
+    def reset(self) -> None:
+        """Forget all transitions and their priorities."""
+        super().reset()
+        self._tree.clear()
+        self._highest_share = 1.0
+
+    def _view_of(self, envs: npt.NDArray[np.int64]) -> Any:
+        """
+        This buffer as one that always reads the given environments.
+
+        SB3's ``_get_samples`` takes rows and draws the environments by itself; through this view its own code, n-step
+        returns included, runs unchanged on the transitions that were picked.
+        """
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__, n_envs=1)  # of one environment none is drawn: no random number is used up
+        for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+            array = getattr(self, name)
+            if isinstance(array, dict):
+                setattr(view, name, type(array)({key: _ChosenEnvs(part, envs) for key, part in array.items()}))
+            else:
+                setattr(view, name, _ChosenEnvs(array, envs))
+        return view
+
+    def _get_samples(self, batch_inds: npt.NDArray[Any], env: VecNormalize | None = None) -> Any:
+        if self.n_steps > 1:
+            return super()._get_samples(batch_inds, env)
+        # Not n-step returns over one step: those carry a gamma, which here is the algorithm's own.
+        one_step = DictReplayBuffer if isinstance(self, DictReplayBuffer) else ReplayBuffer
+        return one_step._get_samples(self, batch_inds, env)
+
+
+class CompressedPrioritizedReplayBuffer(CompressedNStepReplayBuffer, PrioritizedReplayBuffer):
+    """
+    Prioritized replay with compressed observations, over one step or more.
+
+    It takes the arguments of ``ReplayBuffer`` and those below. Each transition, that is each row of each environment, has
+    a priority of its own: new ones get the highest so far, ``update_priorities`` sets it after that.
+
+    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
+    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
+        progress remaining (from 1 to 0) that ``update_beta`` asks; from 0.4 to 1 by default
+    :param eps: Added to each priority, so that no transition is given up for ever
+    :param n_steps: Number of steps to accumulate rewards for; 1 by default
+    :param gamma: Discount factor of these returns; not used with ``n_steps=1``
+    """
+
+    @property
+    def reads_pairs(self) -> bool:  # type: ignore[override]
+        """Whether ``observations`` and ``next_observations`` are read at the same places."""
+        return self.n_steps == 1
+
+
+class CompressedDictPrioritizedReplayBuffer(CompressedDictNStepReplayBuffer, PrioritizedReplayBuffer):
+    """
+    ``CompressedPrioritizedReplayBuffer`` for Dict observations; takes its arguments. Small keys are kept as they are.
+    """
+
+    @property
+    def reads_pairs(self) -> bool:  # type: ignore[override]
+        """Whether ``observations`` and ``next_observations`` are read at the same places."""
+        return self.n_steps == 1

@@ -1,0 +1,53 @@
+"""A second core for large batches, by a thread of our own: compiled code runs there without the GIL."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+MIN_BYTES = 1 << 21
+"""Handing over half of a smaller output takes longer than it saves."""
+
+_lock = threading.Lock()
+_helper: ThreadPoolExecutor | None = None
+
+
+def _forget_helper() -> None:
+    # Threads do not survive a fork; work handed to the parent's would never be done.
+    global _helper, _lock
+    _helper = None
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_helper)
+
+
+def _the_helper() -> ThreadPoolExecutor:
+    global _helper
+    with _lock:
+        if _helper is None:
+            _helper = ThreadPoolExecutor(1, thread_name_prefix="sb3-extra-buffers")
+        return _helper
+
+
+def in_halves(work: Callable[[int, int], int], count: int, nbytes: int) -> int:
+    """
+    Do work on rows, on two cores if there is enough of it.
+
+    :param work: Takes first row and row to stop before; releases the GIL; returns 0 or an error code
+    :param count: Number of rows
+    :param nbytes: Bytes that it writes
+    :return: 0, or the error code
+    """
+    if nbytes < MIN_BYTES or count < 2 or (os.cpu_count() or 1) < 2:
+        return work(0, count)
+    middle = count // 2
+    other = _the_helper().submit(work, middle, count)
+    try:
+        result = work(0, middle)
+    finally:
+        rest = other.result()  # never leave while the other half still writes
+    return result or rest

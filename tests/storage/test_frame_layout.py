@@ -1,0 +1,119 @@
+"""How observations split into frames, and finding that out from the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from observation_streams import Stack, Stream
+
+from sb3_extra_buffers.storage.layout import MIN_FRAME_BYTES, FrameLayout, c_order, candidates, find_stack, memory_order
+
+
+def as_bytes(obs: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(obs).reshape(-1).view(np.uint8).reshape(len(obs), -1)
+
+
+@st.composite
+def layouts(draw: Any) -> FrameLayout:
+    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple))
+    axis = draw(st.sampled_from([0, len(shape) - 1]))
+    groups = [group for group in range(1, shape[axis] + 1) if shape[axis] % group == 0]
+    return FrameLayout(shape, draw(st.sampled_from([1, 2, 4, 8])), axis, draw(st.sampled_from(groups)))
+
+
+@given(layout=layouts(), n=st.integers(1, 3))
+def test_join_undoes_split(layout: FrameLayout, n: int) -> None:
+    obs = np.random.default_rng(0).integers(0, 256, (n, layout.obs_bytes), dtype=np.uint8)
+    assert layout.obs_bytes == np.prod(layout.obs_shape) * layout.itemsize
+    frames = layout.split(obs)
+    assert frames.shape == (n, layout.depth, layout.frame_bytes)
+    out = np.zeros_like(obs)
+    layout.join(frames, out)
+    np.testing.assert_array_equal(out, obs)
+
+
+@given(layout=layouts())
+def test_a_frame_is_its_planes(layout: FrameLayout) -> None:
+    """Frame i of a stack is what slicing the stack's axis gives."""
+    obs = np.random.default_rng(0).integers(0, 256, (1, *layout.obs_shape, layout.itemsize), dtype=np.uint8)
+    frames = layout.split(obs.reshape(1, -1))[0]
+    for number, frame in enumerate(frames):
+        planes = np.arange(number * layout.group, (number + 1) * layout.group)
+        assert frame.tobytes() == np.take(obs[0], planes, axis=layout.axis).tobytes()
+
+
+@given(layout=layouts(), n=st.integers(1, 3))
+def test_memory_order_and_back(layout: FrameLayout, n: int) -> None:
+    kind = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[layout.itemsize]
+    obs = np.random.default_rng(0).integers(0, 256, (n, *layout.obs_shape)).astype(kind)
+    moved = np.ascontiguousarray(np.moveaxis(obs, 1, -1))
+    for given_obs in (obs, np.moveaxis(moved, -1, 1), np.asfortranarray(obs), obs[::-1][::-1], np.repeat(obs, 2, -1)[..., ::2]):
+        memory, turned = memory_order(given_obs, layout.axis)
+        assert memory.flags.c_contiguous and memory.shape == (n, layout.obs_bytes)
+        assert c_order(memory, turned, layout).tobytes() == obs.tobytes()
+
+
+def test_transposed_memory_is_not_copied() -> None:
+    """The point of memory order: the usual channel-first view of channel-last memory is taken as it lies."""
+    memory = np.zeros((2, 9, 7, 4), np.uint8)
+    taken, turned = memory_order(memory.transpose(0, 3, 1, 2), 0)
+    assert turned and np.shares_memory(taken, memory)
+
+
+KINDS = {
+    "gray, channel-last": ((7, 9, 1), 2, (2, 1)),
+    "gray, channel-first": ((1, 7, 9), 0, (0, 1)),
+    "RGB, channel-last": ((5, 6, 3), 2, (2, 3)),
+    "RGB, channel-first": ((3, 5, 6), 0, (0, 3)),
+    "new axis": ((7, 9), None, (0, 1)),
+    "new axis before RGB": ((5, 6, 3), None, (0, 1)),
+    "1-D": ((40,), 0, (0, 40)),
+    "1-D, new axis": ((40,), None, (0, 1)),
+    "2-D": ((5, 8), 1, (1, 8)),
+}
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("content", ["noise", "game"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_stacks_are_found(kind: str, depth: int, content: str, dtype: Any) -> None:
+    shape, axis, expected = KINDS[kind]
+    stream = Stream(depth, 2, shape, dtype, content, Stack(depth, axis), done_rate=0.0)
+    found = None
+    for _ in range(2 * depth):
+        obs, next_obs, _, _ = stream.step()
+        found = find_stack(stream.obs_shape, stream.dtype.itemsize, as_bytes(obs), as_bytes(next_obs))
+        if found is not None:
+            break
+    assert found is not None
+    assert (found.axis, found.group, found.depth) == (*expected, depth)
+
+
+@given(
+    shape=st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple),
+    seed=st.integers(0, 2**16),
+    content=st.sampled_from(["noise", "static", "zeros"]),
+)
+def test_no_stack_in_unrelated_frames(shape: Any, seed: int, content: str) -> None:
+    """Neither in noise nor in a still picture, which looks like any stack of equal frames."""
+    stream = Stream(seed, 1, shape, np.uint8, content)
+    for _ in range(5):
+        obs, next_obs, _, _ = stream.step()
+        assert find_stack(shape, 1, as_bytes(obs), as_bytes(next_obs)) is None
+
+
+@given(shape=st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple), itemsize=st.sampled_from([1, 4]))
+def test_candidates_are_stacks(shape: Any, itemsize: int) -> None:
+    seen = list(candidates(shape, itemsize))
+    assert len({(layout.axis, layout.group) for layout in seen}) == len(seen)
+    for layout in seen:
+        assert layout.depth >= 2 and layout.depth * layout.group == shape[layout.axis]
+        assert layout.frame_bytes >= MIN_FRAME_BYTES
+    assume(seen)
+    by_axis = [[layout.depth for layout in seen if layout.axis == axis] for axis in {layout.axis for layout in seen}]
+    assert all(depths == sorted(depths, reverse=True) for depths in by_axis), "deepest first, or a gray stack is taken for RGB"

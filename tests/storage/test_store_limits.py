@@ -1,0 +1,206 @@
+"""Numbers that grow: frames past 2**32, patterns past 2**16, groups past the directory's size."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from observation_streams import CONTENTS, METHODS, Stack, Stream, needs_numba
+from store_kit import Ring, make_store
+
+from sb3_extra_buffers.storage import CompressedArray
+from sb3_extra_buffers.storage.directory import GroupDirectory
+from sb3_extra_buffers.storage.layout import FrameLayout, memory_order
+from sb3_extra_buffers.storage.matching import APPENDED, FRAME, match_batch
+
+REFERENCE = [method for method in METHODS if str(method).startswith("delta")]
+
+
+def begin_at(ring: Ring, number: int) -> None:
+    """Let the frames of an empty store be numbered from somewhere else."""
+    coder = ring.store.coder
+    assert coder.stored_frames == 0
+    group = number >> coder.shift
+    coder.heads[:] = (group << coder.shift) - 1
+    coder.directory.oldest[:] = group
+    if hasattr(coder, "groups"):
+        coder.groups[:] = group - 1
+
+
+@pytest.mark.parametrize("content", ["game", "mixed"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("before", [10, 100, 500, 5000])
+def test_frame_numbers_cross_32_bits(method: str | None, content: str, before: int) -> None:
+    """The index holds the low 32 bits of frame numbers only."""
+    stream = Stream(1, 2, (1, 8, 8), np.uint8, content, Stack(4, 0))
+    ring = Ring(stream, method, rows=40)
+    # The layout must be known from the start, since a store that is built anew counts from zero.
+    ring.store._begin(FrameLayout(stream.obs_shape, 1, 0, 1))
+    begin_at(ring, 2**32 - before)
+    for _ in range(5):
+        ring.add(25)
+        ring.check()
+    if before <= 100:
+        assert (ring.store.coder.heads > 2**32).all()
+    again = pickle.loads(pickle.dumps((ring.store, ring.indexes)))
+    ring.store, ring.indexes = again
+    ring.add(60)
+    ring.check()
+
+
+@pytest.mark.parametrize("method", REFERENCE or [None])
+def test_numbers_run_past_32_bits_many_times(method: str | None) -> None:
+    """Also far beyond: a buffer that runs for years."""
+    stream = Stream(2, 1, (1, 8, 8), np.uint8, "noise", Stack(3, 0))
+    for start in (2**33 - 40, 2**40 - 16, 2**62 - 2**20):
+        ring = Ring(stream, method, rows=20)
+        ring.store._begin(FrameLayout(stream.obs_shape, 1, 0, 1))
+        begin_at(ring, start)
+        ring.add(90)
+        ring.check()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("limit", [4, 8, 12, 40])
+def test_more_patterns_than_the_index_can_number(method: str | None, limit: int) -> None:
+    """Where the table of patterns is full, unused ones are dropped; where all are used, the index gets wider."""
+    stream = Stream(3, 2, (1, 6, 8), np.uint8, "mixed", Stack(5, 0, "zeros"), done_rate=0.3)
+    ring = Ring(stream, method, rows=60)
+    rebuilt = 0
+    for _ in range(8):
+        if ring.store.pattern_limit == 1 << 16:
+            ring.store.pattern_limit = limit
+            rebuilt += 1
+        ring.add(25)
+        ring.check()
+    assert rebuilt, "the limit was never in force"
+    twin = pickle.loads(pickle.dumps((ring.store, ring.indexes)))
+    ring.store, ring.indexes = twin
+    ring.check()
+
+
+@pytest.mark.parametrize("method", ["none", *REFERENCE])
+def test_really_more_than_65536_patterns(method: str | None) -> None:
+    """
+    Seventy thousand different patterns at once.
+
+    Each observation takes some frames of the one before, in an order of its own.
+    """
+    rng = np.random.default_rng(0)
+    depth, count = 8, 70_000
+    array = CompressedArray((count, 1), np.uint8, (depth, 32), compression_method=method)
+    store = array._store
+    store._begin(FrameLayout((depth, 32), 1, 0, 1))
+    obs = rng.integers(0, 256, (depth, 32), dtype=np.uint8)
+    seed = np.zeros((count, depth), np.int64)
+    frames = np.zeros((2 * count, 32), np.uint8)
+    frames[:depth] = obs
+    numbers = np.arange(depth)
+    fresh = depth
+    for row in range(count):
+        numbers = rng.permutation(numbers)
+        if row % 2:
+            frames[fresh] = rng.integers(0, 256, 32)
+            numbers[rng.integers(depth)] = fresh
+            fresh += 1
+        seed[row] = numbers
+        array[row] = frames[numbers][None]
+    assert len(store.patterns) > 1 << 16
+    assert store.indexes[0].pattern.dtype == np.uint32
+    rows = rng.integers(0, count, 500)
+    np.testing.assert_array_equal(array[rows][:, 0], frames[seed[rows]])
+    np.testing.assert_array_equal(array[:300][:, 0], frames[seed[:300]])
+    np.testing.assert_array_equal(array[-300:][:, 0], frames[seed[-300:]])
+
+
+@given(data=st.data())
+def test_directory(data: Any) -> None:
+    """Locations of all groups from the oldest on are kept, however the ring of them grows and moves."""
+    n = data.draw(st.integers(1, 3))
+    directory = GroupDirectory(n)
+    newest = [-1] * n
+    expected: dict[tuple[int, int], int] = {}
+    for _ in range(data.draw(st.integers(1, 12))):
+        stream = data.draw(st.integers(0, n - 1))
+        for _ in range(data.draw(st.integers(1, 150))):
+            newest[stream] += 1
+            location = hash((stream, newest[stream])) & (2**63 - 1)
+            directory.put(stream, newest[stream], location)
+            expected[stream, newest[stream]] = location
+        other = data.draw(st.integers(0, n - 1))
+        directory.oldest[other] = max(directory.oldest[other], newest[other] - data.draw(st.integers(0, 300)), 0)
+        for (which, group), location in expected.items():
+            if group >= directory.oldest[which]:
+                assert directory.locations[which, group % directory.capacity] == location
+    assert directory.capacity <= 64 + 1.5 * max(map(len, [[k for k in expected if k[0] == s] for s in range(n)])) + 64
+
+
+@needs_numba
+@pytest.mark.parametrize("kind", [((1, 7, 9), 0), ((7, 9, 1), 2), ((3, 5, 6), 0), ((5, 6, 3), 2), ((40,), 0), ((5, 8), 1)])
+@given(data=st.data())
+def test_compiled_matching_is_the_same(kind: Any, data: Any) -> None:
+    """``put_batch`` and ``match_batch`` come to the same conclusions and leave the same state."""
+    shape, axis = kind
+    depth = data.draw(st.sampled_from([1, 2, 4, 5]))
+    content = data.draw(st.sampled_from(CONTENTS))
+    dtype = data.draw(st.sampled_from([np.uint8, np.int16, np.float64]))
+    seed = data.draw(st.integers(0, 2**16))
+    stack = Stack(depth, axis) if depth > 1 else None
+    stream = Stream(seed, 3, shape, dtype, content, stack, done_rate=0.2)
+    store, _ = make_store(stream, "delta")
+    group = shape[axis] if depth > 1 else stream.obs_shape[axis]
+    layout = FrameLayout(stream.obs_shape, stream.dtype.itemsize, axis, group)
+    store._begin(layout)
+    coder = store.coder
+    turned = data.draw(st.booleans()) and axis == 0 and len(shape) > 1
+    states = []
+    for _ in range(2):
+        states.append(
+            {
+                "last": np.zeros((3, layout.obs_bytes), np.uint8),
+                "known": np.zeros(3, np.bool_),
+                "newest": np.zeros(3, np.bool_),
+                "frames": np.zeros_like(store.frames),
+                "status": np.zeros(3, np.int64),
+            }
+        )
+    tail = coder.tail
+    rng = np.random.default_rng(seed)
+    for _ in range(12):
+        obs = stream.step()[data.draw(st.integers(0, 1))]
+        given_obs = np.moveaxis(np.ascontiguousarray(np.moveaxis(obs, 1, -1)), -1, 1) if turned else obs
+        memory, is_turned = memory_order(given_obs, axis)
+        if memory.ctypes.data % 8 or not memory.flags.writeable:
+            memory = memory.copy()
+        if is_turned != turned:
+            return  # too small to tell the two orders apart
+        streams = rng.permutation(3)[: data.draw(st.integers(1, 3))]
+        m = len(streams)
+        compiled, plain = states
+        assert (compiled["last"] == plain["last"]).all() and (compiled["known"] == plain["known"]).all()
+        tail_before = tail.copy()
+        coder.match(
+            memory[streams], compiled["last"], compiled["known"], streams, turned, compiled["newest"],
+            compiled["frames"][:m], compiled["status"][:m],
+        )  # fmt: skip
+        match_batch(
+            memory[streams], plain["last"], plain["known"], streams, layout, turned, tail_before, plain["newest"],
+            plain["frames"][:m], plain["status"][:m],
+        )  # fmt: skip
+        coded = np.where(compiled["status"][:m] == APPENDED, FRAME, compiled["status"][:m])
+        np.testing.assert_array_equal(coded, plain["status"][:m])
+        for row in range(m):
+            if plain["status"][row] == FRAME:
+                np.testing.assert_array_equal(compiled["frames"][row], plain["frames"][row])
+                coder.append(int(streams[row]), compiled["frames"][row], fresh=False)
+                for state in states:
+                    state["newest"][streams[row]] = True
+            elif plain["status"][row] == 4:
+                for state in states:  # what the store does for an observation that does not follow
+                    state["last"][streams[row]] = memory[streams[row]]
+                    state["known"][streams[row]] = True
+                    state["newest"][streams[row]] = False

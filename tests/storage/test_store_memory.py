@@ -1,0 +1,197 @@
+"""What the store costs: bounded memory whatever the order of writing, a small index, no Python object a frame."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from observation_streams import METHODS, Stack, Stream, assert_same_bits
+from store_kit import Ring
+
+from sb3_extra_buffers.storage import CompressedArray
+from sb3_extra_buffers.storage.usage import MemoryUsage
+
+QUICK_METHODS = [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")]
+
+
+@pytest.mark.parametrize("content", ["game", "mixed", "noise"])
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_a_ring_runs_at_flat_memory(method: str, content: str) -> None:
+    """Segments are recycled: after the second round the log never grows again."""
+    ring = Ring(Stream(0, 2, (1, 32, 32), np.uint8, content, Stack(4, 0)), method, rows=150)
+    ring.add(2 * ring.rows)
+    held = ring.held_bytes
+    for _ in range(5):
+        ring.add(ring.rows)
+        assert ring.held_bytes <= held + ring.store.coder.log.segment_bytes
+    ring.check()
+
+
+def test_a_ring_with_a_dark_first_environment() -> None:
+    """All-zero observations take no frames; those of the other environments must still be recycled."""
+    busy = Stream(0, 1, (1, 32, 32), np.uint8, "noise", Stack(4, 0))
+    array = CompressedArray((60, 2, 4, 32, 32), np.uint8, (4, 32, 32))
+    held = 0
+    for step in range(1200):
+        row = np.zeros(array.shape[1:], np.uint8)
+        row[1] = busy.step()[0][0]
+        array[step % 60] = row
+        if step == 200:
+            held = array._store.coder.log.held_bytes
+    log = array._store.coder.log
+    assert log.held_bytes <= held + 2 * log.segment_bytes
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_one_cell_overwritten_many_times(method: str) -> None:
+    array = CompressedArray((8, 1), np.uint8, (64, 64), compression_method=method)
+    rng = np.random.default_rng(0)
+    kept = rng.integers(0, 256, (64, 64), dtype=np.uint8)
+    array[5, 0] = kept
+    frame = kept
+    for number in range(4000):
+        frame = rng.integers(0, 256, (64, 64), dtype=np.uint8) if number % 3 == 0 else frame ^ np.uint8(1)
+        array[2, 0] = frame
+    assert_same_bits(array[5, 0], kept)
+    assert_same_bits(array[2, 0], frame)
+    # A thousand frames may wait before anybody looks whether they are still in use.
+    assert array._store.coder.log.held_bytes < 2.5 * 1024 * (64 * 64 + 100)
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_one_old_cell_does_not_keep_everything(method: str) -> None:
+    """Cell 0 is written once, the others round and round: what lies behind cell 0 must go all the same."""
+    array = CompressedArray((50, 1), np.uint8, (32, 32), compression_method=method)
+    rng = np.random.default_rng(0)
+    twin = np.zeros(array.shape, np.uint8)
+    held = []
+    array[0] = twin[0] = rng.integers(0, 256, (1, 32, 32), dtype=np.uint8)
+    for number in range(12_000):
+        row = 1 + number % 49
+        array[row] = twin[row] = rng.integers(0, 256, (1, 32, 32), dtype=np.uint8)
+        held.append(array._store.coder.log.held_bytes)
+    assert_same_bits(np.asarray(array), twin)
+    assert max(held[6000:]) <= max(held[:6000])
+    assert max(held) < 2.5 * 1024 * (32 * 32 + 100) + 2 * array._store.coder.log.segment_bytes
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_random_order_of_writing(method: str) -> None:
+    array = CompressedArray((40, 3), np.uint8, (32, 32), compression_method=method)
+    twin = np.zeros(array.shape, np.uint8)
+    rng = np.random.default_rng(0)
+    held = []
+    for number in range(9000):
+        cell = tuple(rng.integers(0, (40, 3)))
+        frame = rng.integers(0, 256, (32, 32), dtype=np.uint8)
+        array[cell] = twin[cell] = frame
+        held.append(array._store.coder.log.held_bytes)
+        if number % 1500 == 0:
+            assert_same_bits(np.asarray(array), twin)
+    assert_same_bits(np.asarray(array), twin)
+    assert max(held[5000:]) <= max(held[:5000]) + 2 * array._store.coder.log.segment_bytes
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_index_of_a_transition(method: str | None, rounds: int) -> None:
+    """At most 24 bytes for obs and next_obs together, in a ring that has gone round as well."""
+    rows, n_envs = 1500, 2
+    stream = Stream(0, n_envs, (1, 10, 10), np.uint8, "game", Stack(4, 0), done_rate=0.01)
+    ring = Ring(stream, method, rows)
+    ring.add(rows * rounds)
+    usage = MemoryUsage.of_store(ring.store, stream.dtype)
+    assert usage.index_bytes / (rows * n_envs) <= 24
+    assert usage.raw_bytes == 2 * rows * n_envs * 400
+    ring.check()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_index_of_unrelated_frames(method: str | None) -> None:
+    """Where every frame is a record of its own, the index costs most."""
+    rows = 3000
+    ring = Ring(Stream(0, 1, (1, 8, 8), np.uint8, "noise", Stack(4, 0), done_rate=0.01), method, rows)
+    ring.add(rows)
+    assert MemoryUsage.of_store(ring.store, ring.stream.dtype).index_bytes / rows <= 24
+
+
+@pytest.mark.parametrize("method", [None, "gzip1"])
+def test_no_object_a_frame(method: str | None) -> None:
+    ring = Ring(Stream(0, 2, (1, 16, 16), np.uint8, "mixed", Stack(4, 0), done_rate=0.02), method, rows=2000)
+    ring.add(300)
+    gc.collect()
+    before = len(gc.get_objects())
+    blocks = _allocated_blocks()
+    ring.add(1500)
+    gc.collect()
+    # A few new segments and patterns are fine; 3000 new observations are not.
+    assert len(gc.get_objects()) - before < 300
+    assert _allocated_blocks() - blocks < 1500
+
+
+def _allocated_blocks() -> int:
+    import sys
+
+    return sys.getallocatedblocks()
+
+
+def test_growth_copies_no_frames() -> None:
+    """A segment stays where it is, whatever is added."""
+    ring = Ring(Stream(0, 2, (1, 40, 40), np.uint8, "noise", Stack(4, 0)), "none", rows=600)
+    ring.add(60)
+    log = ring.store.coder.log
+    first = [segment.memory.ctypes.data for segment in log.slots]
+    assert first
+    ring.add(500)
+    assert [segment.memory.ctypes.data for segment in log.slots][: len(first)] == first
+    assert len(log.slots) > len(first)
+
+
+def test_frames_are_shared() -> None:
+    """Of obs and next_obs of a stack of four, one frame in eight is stored."""
+    ring = Ring(Stream(0, 2, (1, 12, 12), np.uint8, "game", Stack(4, 0), done_rate=0.0), None, rows=400)
+    ring.add(400)
+    usage = MemoryUsage.of_store(ring.store, ring.stream.dtype)
+    assert usage.frames_stored + usage.frames_shared == 2 * 2 * 400 * 4
+    assert usage.frames_stored <= 2 * (400 + 8)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "repeat"])
+def test_episodes_cost_their_own_frames_only(padding: str) -> None:
+    """At an episode's end there is one frame more (the terminal one), at its beginning one; padding costs nothing."""
+    stream = Stream(0, 1, (1, 12, 12), np.uint8, "noise", Stack(4, 0, padding), done_rate=0.2)
+    ring = Ring(stream, None, rows=500)
+    episodes = 1
+    for _ in range(500):
+        before = stream.obs
+        ring.add()
+        after = stream.obs
+        episodes += not np.array_equal(after[0, :3], before[0, 1:])
+    assert ring.store.coder.stored_frames <= 500 + episodes + 16
+    ring.check()
+
+
+def test_memory_that_is_not_touched_is_not_taken() -> None:
+    """Making a store costs no more for a thousand million cells than their index, and that only once it is written."""
+    array = CompressedArray((10**7, 4), np.uint8, (4, 84, 84))
+    assert array.nbytes == 10**7 * 4 * 28224
+    assert array._store.coder.log.held_bytes == 0
+    assert array.compressed_nbytes < 100_000
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_reset_reuses_memory(method: str) -> None:
+    """A rollout buffer is cleared again and again."""
+    array = CompressedArray((100, 2, 4, 32, 32), np.uint8, (4, 32, 32), compression_method=method)
+    stream = Stream(0, 2, (1, 32, 32), np.uint8, "noise", Stack(4, 0))
+    held: list[Any] = []
+    for _ in range(6):
+        array.clear()
+        twin = np.zeros(array.shape, np.uint8)
+        for row in range(100):
+            array[row] = twin[row] = stream.step()[0]
+        assert_same_bits(np.asarray(array), twin)
+        held.append(array._store.coder.log.held_bytes)
+    assert len(set(held[1:])) == 1, held
