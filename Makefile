@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
-BENCHMARKS ?= benchmarks/memory.py
+BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
+BENCHMARKS_LONG ?= benchmarks/startup.py benchmarks/training.py benchmarks/million.py
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -16,7 +17,7 @@ PYTEST_ARGS ?=
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench docs clean distclean
+.PHONY: help install demo test test-all lint format bench bench-quick bench-long docs clean distclean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -47,11 +48,17 @@ format: $(STAMP) ## Put the code into the form that lint wants
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## Run the benchmarks
+bench: $(STAMP) ## Compare with SB3's buffers: memory, add, sample, get (20 minutes)
 	@set -e; for program in $(BENCHMARKS); do \
 		echo "$(BIN)/python $$program $(BENCH_ARGS)"; \
 		$(BIN)/python "$$program" $(BENCH_ARGS); \
 	done
+
+bench-quick: $(STAMP) ## The same, small and rough (3 minutes)
+	$(BIN)/python benchmarks/buffers.py --quick $(BENCH_ARGS)
+
+bench-long: $(STAMP) ## Starting up, whole training runs, a million transitions (45 minutes)
+	@$(MAKE) bench BENCHMARKS="$(BENCHMARKS_LONG)"
 
 docs: $(STAMP) ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

@@ -1,9 +1,11 @@
 """``make_env`` gives what SB3 gives, in this process and in fresh ones."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -148,3 +150,17 @@ def test_missing_library_names_the_extra(module: str, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r"sb3-extra-buffers\[extra\]"):
         atari.make_env(GAME, n_envs=1)
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    """Workers do not run the script that starts them again, so ``if __name__ == "__main__":`` is not needed."""
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "from sb3_extra_buffers.training_utils.atari import make_env\n"
+        f"env = make_env({GAME!r}, n_envs=2, framestack=4)\n"
+        "print('started', env.reset().shape)\n"
+        "env.close()\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("started (2, 84, 84, 4)") == 1

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecTransposeImage
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
-CACHE = Path(__file__).parents[1] / ".cache"
+from kit.results import CACHE
+
 FORMAT = 1
 SEED = 0
 _CHUNK_BYTES = 8 << 20
@@ -242,7 +243,9 @@ def _play_atari(dataset: Dataset, rows: int, cache: Path) -> None:
     from sb3_extra_buffers.training_utils.atari import make_env
 
     rng = np.random.default_rng(SEED)
-    env = make_env(dataset.source, dataset.n_envs, framestack=None, seed=SEED)
+    # Workers take longer to start than a short game takes to play; the game is the same.
+    short = rows * dataset.n_envs <= 10_000
+    env = make_env(dataset.source, dataset.n_envs, DummyVecEnv if short else SubprocVecEnv, framestack=None, seed=SEED)
     record_env(env, _folder(dataset, cache), (rng.integers(0, dataset.actions, dataset.n_envs) for _ in range(rows)))
 
 
@@ -271,7 +274,11 @@ def _play_doom(dataset: Dataset, rows: int, cache: Path) -> None:
     recorders = {name: Recorder(cache / f"{name}-{dataset.n_envs}", look(name)) for name in names}
     for _ in range(rows):
         action = rng.integers(0, dataset.actions, dataset.n_envs)
-        reward, done, timeout = np.zeros(dataset.n_envs, np.float32), np.zeros(dataset.n_envs, bool), np.zeros(dataset.n_envs, bool)
+        reward, done, timeout = (
+            np.zeros(dataset.n_envs, np.float32),
+            np.zeros(dataset.n_envs, bool),
+            np.zeros(dataset.n_envs, bool),
+        )
         for i, game in enumerate(games):
             reward[i] = game.make_action([button == action[i] for button in range(dataset.actions)], 4)
             done[i] = game.is_episode_finished()

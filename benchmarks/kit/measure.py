@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ _ROLLOUT = 2048
 _WARM_ROWS = 300
 
 
-def make_replay(method: str, transitions: int, space: spaces.Box, action_space: spaces.Space[Any], n_envs: int) -> ReplayBuffer:
+def make_replay(
+    method: str, transitions: int, space: spaces.Box, action_space: spaces.Space[Any], n_envs: int
+) -> ReplayBuffer:
     """
     Make the replay buffer of one side.
 
@@ -182,8 +185,8 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
         "construct_ms": round(construct * 1e3, 2),
         "add_first": summary(first),
         "add_full": summary(full),
-        "sample_32": time_calls(lambda: buffer.sample(32), seconds),
-        "sample_256": time_calls(lambda: buffer.sample(256), seconds),
+        "sample_32": time_calls(partial(buffer.sample, 32), seconds),
+        "sample_256": time_calls(partial(buffer.sample, 256), seconds),
     }
     del buffer
     settle()

@@ -74,9 +74,11 @@ def place_labels(axes: Axes, points: Sequence[Point], bold: Iterable[str] = ()) 
     taken = [Bbox.from_bounds(x - 6 * pixel, y - 6 * pixel, 12 * pixel, 12 * pixel) for x, y in spots]
     ways = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
     tries = [(dx * far, dy * far) for far in (9, 16, 26, 38, 52, 70, 90) for dx, dy in ways]
-    for (x, y, name), spot in zip(points, spots, strict=True):
+    if legend := axes.get_legend():
+        taken.append(legend.get_window_extent(renderer))
+    for number, (x, y, name) in enumerate(points):
         for dx, dy in tries:
-            far = max(abs(dx), abs(dy)) > 16
+            far = max(abs(dx), abs(dy)) > 9
             label = axes.annotate(
                 name,
                 (x, y),
@@ -91,10 +93,8 @@ def place_labels(axes: Axes, points: Sequence[Point], bold: Iterable[str] = ()) 
                 arrowprops={"arrowstyle": "-", "color": "#9A9A9A", "lw": 0.7, "shrinkA": 1, "shrinkB": 4} if far else None,
             )
             box = label.get_window_extent(renderer) if not far else _text_box(label, renderer)
-            own = Bbox.from_bounds(spot[0] - pixel, spot[1] - pixel, 2 * pixel, 2 * pixel)
             inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 + 30 * pixel and frame.y0 <= box.y0 and box.y1 <= frame.y1
-            others = [other for other in taken if not other.contains(*spot)] + [own]
-            if inside and not any(box.overlaps(other) for other in others):
+            if inside and not any(box.overlaps(other) for index, other in enumerate(taken) if index != number):
                 taken.append(box.expanded(1.02, 1.1))
                 break
             label.remove()
@@ -114,8 +114,10 @@ def _prepare(axes: Axes, points: Sequence[Point], title: str) -> None:
     axes.set_xlabel("time of sample(32), SB3's = 1x")
     xs, ys = [x for x, *_ in points], [y for _, y, _ in points]
     axes.set_xlim(min(*xs, 1) / 2.2, max(*xs, 1) * 2.6)
-    axes.set_ylim(min(*ys, 1) / 2.2, max(*ys, 1) * 2)
-    axes.set_xticks([t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if axes.get_xlim()[0] < t < axes.get_xlim()[1]])
+    axes.set_ylim(min(*ys, 1) / 2.2, max(*ys, 1) * 2.5)
+    axes.set_xticks(
+        [t for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if axes.get_xlim()[0] < t < axes.get_xlim()[1]]
+    )
     ticks = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
     axes.set_yticks([t for t in ticks if axes.get_ylim()[0] < t < axes.get_ylim()[1]])
     for axis, text in ((axes.xaxis, _times), (axes.yaxis, _percent)):
@@ -158,8 +160,8 @@ def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
                 label=None if family in shown else family,
             )  # fmt: skip
             shown.add(family)
+        left.legend(facecolor="white", edgecolor="white", framealpha=1, fontsize=8.5, loc="upper right", labelcolor="#222222")
         place_labels(left, [sb3, *sorted(methods)], bold=("SB3", DEFAULT, DENSE))
-        left.legend(frameon=False, fontsize=8.5, loc="lower right", labelcolor="#222222")
         _prepare(right, data or [sb3], f"The default ({DEFAULT}) on all data")
         right.tick_params(labelleft=True)
         for x, y, _ in data:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,8 @@ BENCHMARKS = Path(__file__).parents[1]
 def settle() -> None:
     """Give back to the system what the process no longer uses."""
     gc.collect()
-    try:
+    with suppress(AttributeError, OSError, TypeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError, TypeError):
-        pass  # only glibc has it
 
 
 def anonymous_bytes() -> int:
@@ -67,7 +66,7 @@ def summary(nanoseconds: Iterable[float]) -> dict[str, float]:
     :return: Low quantiles and median in microseconds, and how many they were
     """
     values = np.fromiter(nanoseconds, dtype=np.float64) / 1e3
-    low, quarter, middle = np.quantile(values, (0.1, 0.25, 0.5))
+    low, quarter, middle = (float(value) for value in np.quantile(values, (0.1, 0.25, 0.5)))
     return {"p10": round(low, 2), "p25": round(quarter, 2), "p50": round(middle, 2), "n": len(values)}
 
 
@@ -106,7 +105,9 @@ def digest(tensors: Iterable[Any]) -> str:
     return state.hexdigest()
 
 
-def run_worker(program: str, job: Mapping[str, Any], timeout: float = 3600, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+def run_worker(
+    program: str, job: Mapping[str, Any], timeout: float = 3600, env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """
     Run one side in a fresh process.
 

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 RESULTS = Path(__file__).parents[1] / "results"
+CACHE = Path(__file__).parents[1] / ".cache"
 LIBRARIES = ("numpy", "torch", "stable-baselines3", "gymnasium", "ale-py", "vizdoom", "numba", "zstandard", "lz4", "isal")
 _PATH_OPTIONS = ("--results", "--cache")
 
@@ -118,8 +119,6 @@ def options(description: str, cache: bool = True) -> argparse.ArgumentParser:
     :param cache: Whether it plays recordings
     :return: The parser
     """
-    from kit.data import CACHE
-
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the result files")
     if cache:

@@ -137,7 +137,14 @@ class TinyCnn(BaseFeaturesExtractor):
         return self.last(th.cat([self.nets["x" + key](value) for key, value in parts.items()], dim=1))
 
 
-SMALL_NETWORK = {"features_extractor_class": TinyCnn, "net_arch": [16]}
+def small_network(**kwargs: Any) -> dict[str, Any]:
+    """
+    Make ``policy_kwargs`` of a small network; new ones each time, because SB3 writes to them.
+
+    :param kwargs: More of them
+    :return: The dict
+    """
+    return {"features_extractor_class": TinyCnn, "net_arch": [16], **kwargs}
 
 
 def parameters_of(model: Any) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
 
 import numpy as np
 from observation_streams import Stream
@@ -69,5 +69,13 @@ class Ring:
         held: int = self.store.coder.log.held_bytes
         return held
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
+    def copy(self) -> Ring:
+        """
+        Copy all but the stream.
+
+        :return: A ring to be read and spoiled, not to be added to
+        """
+        twin = object.__new__(Ring)
+        twin.__dict__.update(self.__dict__)
+        twin.store, twin.indexes = copy.deepcopy((self.store, self.indexes))
+        return twin

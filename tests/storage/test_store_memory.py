@@ -51,7 +51,7 @@ def test_one_cell_overwritten_many_times(method: str) -> None:
     kept = rng.integers(0, 256, (64, 64), dtype=np.uint8)
     array[5, 0] = kept
     frame = kept
-    for number in range(4000):
+    for number in range(3000):
         frame = rng.integers(0, 256, (64, 64), dtype=np.uint8) if number % 3 == 0 else frame ^ np.uint8(1)
         array[2, 0] = frame
     assert_same_bits(array[5, 0], kept)
@@ -68,12 +68,12 @@ def test_one_old_cell_does_not_keep_everything(method: str) -> None:
     twin = np.zeros(array.shape, np.uint8)
     held = []
     array[0] = twin[0] = rng.integers(0, 256, (1, 32, 32), dtype=np.uint8)
-    for number in range(12_000):
+    for number in range(7000):
         row = 1 + number % 49
         array[row] = twin[row] = rng.integers(0, 256, (1, 32, 32), dtype=np.uint8)
         held.append(array._store.coder.log.held_bytes)
     assert_same_bits(np.asarray(array), twin)
-    assert max(held[6000:]) <= max(held[:6000])
+    assert max(held[4000:]) <= max(held[:4000])
     assert max(held) < 2.5 * 1024 * (32 * 32 + 100) + 2 * array._store.coder.log.segment_bytes
 
 
@@ -83,7 +83,7 @@ def test_random_order_of_writing(method: str) -> None:
     twin = np.zeros(array.shape, np.uint8)
     rng = np.random.default_rng(0)
     held = []
-    for number in range(9000):
+    for number in range(6000):
         cell = tuple(rng.integers(0, (40, 3)))
         frame = rng.integers(0, 256, (32, 32), dtype=np.uint8)
         array[cell] = twin[cell] = frame
@@ -91,27 +91,27 @@ def test_random_order_of_writing(method: str) -> None:
         if number % 1500 == 0:
             assert_same_bits(np.asarray(array), twin)
     assert_same_bits(np.asarray(array), twin)
-    assert max(held[5000:]) <= max(held[:5000]) + 2 * array._store.coder.log.segment_bytes
+    assert max(held[3500:]) <= max(held[:3500]) + 2 * array._store.coder.log.segment_bytes
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_index_of_a_transition(method: str | None, rounds: int) -> None:
-    """At most 24 bytes for obs and next_obs together, in a ring that has gone round as well."""
-    rows, n_envs = 1500, 2
+def test_index_of_a_transition(method: str | None) -> None:
+    """At most 24 bytes for obs and next_obs together, also in a ring that has gone round."""
+    rows, n_envs = 800, 2
     stream = Stream(0, n_envs, (1, 10, 10), np.uint8, "game", Stack(4, 0), done_rate=0.01)
     ring = Ring(stream, method, rows)
-    ring.add(rows * rounds)
-    usage = MemoryUsage.of_store(ring.store, stream.dtype)
-    assert usage.index_bytes / (rows * n_envs) <= 24
-    assert usage.raw_bytes == 2 * rows * n_envs * 400
+    for _ in range(2):
+        ring.add(rows)
+        usage = MemoryUsage.of_store(ring.store, stream.dtype)
+        assert usage.index_bytes / (rows * n_envs) <= 24
+        assert usage.raw_bytes == 2 * rows * n_envs * 400
     ring.check()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_index_of_unrelated_frames(method: str | None) -> None:
     """Where every frame is a record of its own, the index costs most."""
-    rows = 3000
+    rows = 1500
     ring = Ring(Stream(0, 1, (1, 8, 8), np.uint8, "noise", Stack(4, 0), done_rate=0.01), method, rows)
     ring.add(rows)
     assert MemoryUsage.of_store(ring.store, ring.stream.dtype).index_bytes / rows <= 24

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -49,16 +49,22 @@ def _child(connection: Connection, task: Callable[..., Any], args: tuple[Any, ..
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """What a process ignores, its children ignore from their first instruction on."""
-    if threading.current_thread() is not threading.main_thread():
+def _interrupts_held_back() -> Iterator[None]:
+    """
+    Let Ctrl-C wait until the child has started.
+
+    The child inherits that, so it cannot be interrupted before it says that it ignores interrupts, and nothing is lost here.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Starting the tracker, which is done once, would let interrupts through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run_in_child(task: Callable[..., Result], *args: Any, report: Report) -> Result:
@@ -75,10 +81,10 @@ def run_in_child(task: Callable[..., Result], *args: Any, report: Report) -> Res
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(sender, task, args), daemon=True)
-    with _interrupts_ignored():
-        process.start()
-    sender.close()
     try:
+        with _interrupts_held_back():
+            process.start()
+        sender.close()
         while True:
             kind, value = receiver.recv()
             if kind == "done":
@@ -105,6 +111,8 @@ def _why_it_died(exit_code: int | None) -> str:
 
 def _end(process: multiprocessing.process.BaseProcess) -> None:
     """Let the process finish if it is about to, else end it."""
+    if process.pid is None:  # it never started
+        return
     process.join(timeout=0.5)
     if process.is_alive():
         process.terminate()

@@ -69,11 +69,9 @@ def format_bytes(count: float) -> str:
     :param count: Bytes
     :return: Three significant digits and a decimal unit
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 999.5:
-            break
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while abs(count) >= 999.5 and len(units) > 1:
         count /= 1000
-    else:
-        unit = "TB"
-    digits = 0 if unit == "B" or abs(count) >= 99.95 else 1 if abs(count) >= 9.995 else 2
-    return f"{count:.{digits}f} {unit}"
+        units.pop(0)
+    digits = 0 if units[0] == "B" or abs(count) >= 99.95 else 1 if abs(count) >= 9.995 else 2
+    return f"{count:.{digits}f} {units[0]}"

@@ -14,7 +14,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
 from sb3_extra_buffers.compressed.valid_slots import ValidSlots
-from sb3_extra_buffers.storage.session import ReadSession
+from sb3_extra_buffers.storage.session import ReadSession, current_session
 
 
 class _Slotless(DictReplayBuffer):
@@ -99,6 +99,16 @@ class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
     Small keys (goals, vectors) are kept as they are. ``optimize_memory_usage`` is accepted, costs nothing and changes
     nothing.
     """
+
+    def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
+        """
+        Convert to a tensor.
+
+        :param array: Array
+        :param copy: Whether to copy; inside of ``sample`` nothing is, because all tensors are joined to new ones there
+        :return: The tensor
+        """
+        return super().to_torch(array, copy and current_session() is None)
 
     def _sample_goals(self, batch_indices: npt.NDArray[Any], env_indices: npt.NDArray[Any]) -> npt.NDArray[Any]:
         # A goal is taken from another place than the sample is, so what lies beside it is not wanted.

@@ -20,6 +20,9 @@ _SCAN = 1 << 16  # cells looked at together, to keep temporary arrays small
 _LAST_PROBE = 1 << 12
 _FIRST_CHECK = 1 << 10
 _BATCH = 256
+# Patterns that the 16 bits of an index number, and what it can number when they are not enough.
+_NARROW_LIMIT = 1 << 16
+_WIDE_LIMIT = 1 << 32
 
 
 @dataclass
@@ -77,7 +80,7 @@ class FrameStore:
         self.status: npt.NDArray[np.int64] = np.zeros(n, dtype=np.int64)
         self.overwritten = 0
         self.check_at = _FIRST_CHECK
-        self.pattern_limit = 1 << 16
+        self.pattern_limit = _NARROW_LIMIT
 
     def new_index(self, cells: int) -> FrameIndex:
         """
@@ -177,7 +180,7 @@ class FrameStore:
         if self.overwritten >= self.collect_at and self.coder.wants_space():
             self._collect()
         if len(self.patterns) + self.n_streams > self.pattern_limit:
-            self._make_room_for_patterns()
+            self._rebuild(self.layout)  # forgets patterns that are no longer in use
         self.writes += 1
         if self.layout.depth == 1 and self._time_to_probe():
             self._probe(streams, obs)
@@ -345,14 +348,6 @@ class FrameStore:
         order = np.argsort(np.concatenate(numbers), kind="stable")
         return np.concatenate(which)[order], np.concatenate(cells)[order], np.concatenate(numbers)[order]
 
-    def _make_room_for_patterns(self) -> None:
-        """Drop patterns no longer in use; where all are, number them with 32 bits."""
-        self._rebuild(self.layout)
-        if 2 * len(self.patterns) > self.pattern_limit:
-            self.pattern_limit = 1 << 32
-            for index in self.indexes:
-                index.pattern = index.pattern.astype(np.uint32)
-
     def _count_live(self) -> int:
         """Distinct frames in use, about: each observation counts for its newest one, and those are most of them."""
         _, cells, numbers = self._chronicle()
@@ -364,6 +359,9 @@ class FrameStore:
         fresh._begin(layout)
         fresh.writes = _LAST_PROBE + 1
         twins = [fresh.new_index(len(index.pattern)) for index in self.indexes]
+        fresh.pattern_limit = _WIDE_LIMIT
+        for twin in twins:
+            twin.pattern = twin.pattern.astype(np.uint32)
         which, cells, _ = self._chronicle()
         for start in range(0, len(cells), _BATCH):
             some = slice(start, start + _BATCH)
@@ -378,8 +376,11 @@ class FrameStore:
         for stream in np.flatnonzero(self.known).tolist():
             # The last observation of a stream is what the next one is compared with.
             self._remember(fresh, stream)
+        narrow = 2 * len(fresh.patterns) <= _NARROW_LIMIT
+        if narrow:
+            fresh.pattern_limit = _NARROW_LIMIT
         for index, twin in zip(self.indexes, twins, strict=True):
-            index.newest, index.pattern = twin.newest, twin.pattern
+            index.newest, index.pattern = twin.newest, twin.pattern.astype(np.uint16) if narrow else twin.pattern
         indexes, writes = self.indexes, self.writes
         self.__dict__.update(fresh.__dict__)
         self.indexes, self.writes = indexes, writes

@@ -36,8 +36,8 @@ def check_replay_buffer(
 
     They are filled past the end twice, with ends of episodes and time-outs; sampled with and without ``VecNormalize``;
     copied, pickled, reset and filled again. What is compared are samples to the bit, and the state of NumPy's global
-    generator after them; where one raises an error, the other must raise the same. Arrays that were handed over are overwritten afterwards, and so are the tensors that were
-    handed out.
+    generator after them; where one raises an error, the other must raise the same. Arrays that were handed over are
+    overwritten afterwards, and so are the tensors that were handed out.
 
     :param buffer_class: The class to check
     :param oracle_class: The one to compare with, usually SB3's

@@ -1,7 +1,10 @@
 """Atari environments as SB3 makes them, frame-stacked, that also start in fresh worker processes."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from types import ModuleType
 from typing import Any, cast
 
 import gymnasium as gym
@@ -41,6 +44,23 @@ def _make_game(env_id: str, /, **env_kwargs: Any) -> gym.Env[Any, Any]:
     return gym.make(env_id, **{"render_mode": "rgb_array", **env_kwargs})
 
 
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """
+    Start processes that do not run the user's script again.
+
+    A process that is spawned, or comes from a fork server, first imports the main script, which in a script without
+    ``if __name__ == "__main__":`` starts processes in turn. These workers need nothing from it: what it defines, and is
+    passed to them, is pickled by value.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def make_env(
     env_id: str,
     n_envs: int,
@@ -55,7 +75,7 @@ def make_env(
     The same, for the same seed and actions, as ``VecFrameStack(make_atari_env(env_id, n_envs, seed), framestack)``,
     but the games are registered in the worker processes too.
 
-    With ``SubprocVecEnv`` and more than one environment, call this below ``if __name__ == "__main__":``.
+    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` on their account.
 
     :param env_id: Id of the game, for example ``"PongNoFrameskip-v4"``
     :param n_envs: Number of environments
@@ -75,14 +95,15 @@ def make_env(
     make_vec_env = DummyVecEnv if n_envs == 1 else vec_env_cls
     game = partial(_make_game, env_id)
     try:
-        venv = make_atari_env(
-            game,
-            n_envs=n_envs,
-            seed=seed,
-            env_kwargs=env_kwargs,
-            # SB3 only calls it.
-            vec_env_cls=cast(type[SubprocVecEnv], make_vec_env),
-        )
+        with _main_hidden():
+            venv = make_atari_env(
+                game,
+                n_envs=n_envs,
+                seed=seed,
+                env_kwargs=env_kwargs,
+                # SB3 only calls it.
+                vec_env_cls=cast(type[SubprocVecEnv], make_vec_env),
+            )
     except (EOFError, ConnectionError):
         # A worker died while starting. If that is the game's doing, it does the same here and says why.
         game(**env_kwargs).close()

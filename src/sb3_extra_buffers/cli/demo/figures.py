@@ -67,8 +67,8 @@ class Filling:
 
     :param played_digest: Hash of every transition that was played
     :param start_up_bytes: What the process grew by on first use of the buffer class: libraries, compiled code
-    :param memory_bytes: What it grew by from before the buffer was made to when it was full
-    :param memory_history: The same on the way, as pairs of transitions played and bytes
+    :param memory_bytes: The most that it grew by since before the buffer was made, also while overwriting a full buffer
+    :param memory_history: What it grew by on the way, as pairs of transitions played and bytes
     :param add_filling_us: Median microseconds of ``add`` (one step of all games) until the buffer was full
     :param add_full_us: Likewise in the full buffer
     :param sample_us: Median microseconds of ``sample(32)``

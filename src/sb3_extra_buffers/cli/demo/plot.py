@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, FRAME_STACK, Comparison
@@ -89,16 +90,14 @@ def _draw_times(axes: Any, comparison: Comparison) -> None:
             va="top",
             **left_of_axis,
         )
-        inside = ratio > 0.2 * right
         axes.annotate(
             f"{ratio:.2f}x",
-            (ratio, position),
-            xytext=(-8 if inside else 8, 0),
+            (max(ratio, 1), position),  # right of the line too: a number on the line is hard to read
+            xytext=(8, 0),
             textcoords="offset points",
-            color="white" if inside else OUR_COLOUR,
-            fontsize=11.5,
+            color=OUR_COLOUR,
+            fontsize=12,
             fontweight="bold",
-            ha="right" if inside else "left",
             va="center",
         )
     axes.annotate(
@@ -114,7 +113,7 @@ def _draw_times(axes: Any, comparison: Comparison) -> None:
     axes.set_yticks([])
     axes.set_xlim(0, right)
     axes.set_ylim(len(ratios) - 0.6, -0.7)
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.set_xlabel("shorter is faster", color=QUIET)
     axes.grid(axis="x", color=GRID)
 
@@ -127,14 +126,13 @@ def draw(comparison: Comparison, path: Path) -> None:
     :param path: PNG to write
     """
     plan = comparison.plan
-    figure = Figure(figsize=(12, 5), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.12)
+    figure = Figure(figsize=(12, 5), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.12))
     finding = "same samples, same weights" if comparison.all_identical else "NOT the same samples and weights"
     headline = f"{game_title(plan.env_id)}: {1 / comparison.memory_ratio:,.0f} times smaller, {finding}"
     figure.suptitle(headline, x=0.014, ha="left", fontsize=15, fontweight="bold")
     setting = (
         f"{plan.transitions:,} transitions from {plan.n_envs} games, stacks of {FRAME_STACK} frames, method {plan.method}. "
-        "Memory: growth of the process. Times: medians."
+        "Memory: what the process grew by. Times: medians."
     )
     figure.supxlabel(setting, x=0.014, ha="left", fontsize=9.5, color=QUIET)
     memory, times = figure.subplots(1, 2, width_ratios=(1.3, 1))

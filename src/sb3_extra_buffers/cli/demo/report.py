@@ -76,7 +76,7 @@ def notes(comparison: Comparison) -> list[str]:
     """
     plan, training = comparison.plan, comparison.sb3_training
     lines = [
-        f"Memory is what the process grew by. Times are medians; add stores one step of all {plan.n_envs} games. "
+        f"Memory is the most that the process grew by. Times are medians; add stores one step of all {plan.n_envs} games. "
         f"DQN trained for {plan.train_steps:,} steps, {training.updates:,} updates."
     ]
     start_up = comparison.our_filling.start_up_bytes - comparison.sb3_filling.start_up_bytes

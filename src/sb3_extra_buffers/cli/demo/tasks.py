@@ -130,7 +130,7 @@ def fill(plan: Plan, buffer_class: type[ReplayBuffer], buffer_kwargs: dict[str, 
         add_times.append(time.perf_counter_ns() - start)
         for array in transition[:5]:
             _hash_array(played, array)
-        if row % stride == 0 or row == plan.rows:
+        if row % stride == 0 or row in (plan.rows, plan.rows_played):
             history.append((row * plan.n_envs, resident_bytes() - before))
         report(row * plan.n_envs)
 
@@ -144,7 +144,7 @@ def fill(plan: Plan, buffer_class: type[ReplayBuffer], buffer_kwargs: dict[str, 
     return Filling(
         played_digest=played.hexdigest(),
         start_up_bytes=before - before_start_up,
-        memory_bytes=dict(history)[plan.transitions],
+        memory_bytes=max(size for _, size in history),
         memory_history=history,
         add_filling_us=_microseconds(add_times[: plan.rows]),
         add_full_us=_microseconds(add_times[plan.rows :]),

@@ -1,0 +1,311 @@
+"""
+Put the figures of ``benchmarks/results`` into the README and the docs.
+
+A table goes between ``<!-- table: name -->`` and ``<!-- end -->``; ``--list`` shows the names. ``--check`` changes nothing and
+exits with 1 if a file is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Results = dict[str, Any]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """
+    Make a Markdown table, numbers to the right.
+
+    :param head: Titles of the columns; the first one is text
+    :param rows: Cells
+    :return: The table
+    """
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def mark(text: str, reached: bool | None) -> str:
+    """
+    Say whether a figure is what was aimed at.
+
+    :param text: The figure
+    :param reached: Whether it is; None where nothing is aimed at
+    :return: Markdown
+    """
+    return text if reached is None else text + (" ✓" if reached else " ✗")
+
+
+def megabytes(size: float) -> str:
+    """
+    Show a size.
+
+    :param size: Bytes
+    :return: In MB
+    """
+    return f"{size / 1e6:,.1f} MB" if size < 1e8 else f"{size / 1e6:,.0f} MB"
+
+
+def milliseconds(microseconds: float) -> str:
+    """
+    Show a short time.
+
+    :param microseconds: The time
+    :return: In µs or ms
+    """
+    return f"{microseconds:.0f} µs" if microseconds < 1000 else f"{microseconds / 1000:.2f} ms"
+
+
+def _data() -> dict[str, Any]:
+    from kit.data import DATASETS
+
+    return DATASETS
+
+
+def _ratio_rows(results: Results, method: str) -> list[list[str]]:
+    from kit.targets import METRICS, target
+
+    lines = []
+    for name, dataset in _data().items():
+        row = results["rows"].get(f"{name}/{method}")
+        if row is None or "error" in row:
+            continue
+        cells = []
+        for metric in METRICS:
+            ratio, aim = row["ratios"][metric], target(method, name, metric)
+            text = f"{ratio:.2%}".replace("%", " %") if metric == "memory" else f"{ratio:.2f}x"
+            cells.append(mark(text, None if aim is None else ratio <= aim))
+        lines.append([f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}", *cells])
+    return lines
+
+
+def ratios(results: Results) -> str:
+    """
+    Compare the default with SB3 on all data.
+
+    :param results: ``buffers.json``
+    :return: Markdown
+    """
+    from kit.targets import DEFAULT, METRICS
+
+    return table(["share of SB3's", *METRICS.values()], _ratio_rows(results, DEFAULT))
+
+
+def dense(results: Results) -> str:
+    """
+    Compare the denser method with SB3.
+
+    :param results: ``buffers.json``
+    :return: Markdown
+    """
+    from kit.targets import DENSE, METRICS
+
+    return table([f"`{DENSE}`, share of SB3's", *METRICS.values()], _ratio_rows(results, DENSE))
+
+
+def codecs(results: Results) -> str:
+    """
+    List all methods on MsPacman.
+
+    :param results: ``buffers.json``
+    :return: Markdown
+    """
+    times = ("add_full", "sample_32", "sample_256", "get_256")
+    rows = [row for row in results["rows"].values() if row["dataset"] == "mspacman" and "error" not in row]
+    lines = []
+    for row in sorted(rows, key=lambda row: row["ratios"]["memory"]):
+        ours = row["ours"]
+        share = f"{row['ratios']['memory']:.2%}".replace("%", " %")
+        lines.append([f"`{row['method']}`", megabytes(ours["memory"]), share, *(milliseconds(ours[t]["p25"]) for t in times)])
+    if rows:
+        base = max(rows, key=lambda row: row["rounds"])["sb3"]
+        lines.append(["SB3", megabytes(base["memory"]), "100 %", *(milliseconds(base[t]["p25"]) for t in times)])
+    return table(["method", "memory", "share", "add (4 envs)", "sample(32)", "sample(256)", "get(256)"], lines)
+
+
+def memory(results: Results) -> str:
+    """
+    Show the memory of a ring, and that it stays as it is.
+
+    :param results: ``memory.json``
+    :return: Markdown
+    """
+    lines = []
+    for name, row in results["rows"].items():
+        if "error" in row:
+            continue
+        reached, made = row["reached"], row["construct"]
+        lines.append(
+            [
+                f"`{name}`",
+                megabytes(row["bytes"][0]),
+                megabytes(row["sb3_bytes"]),
+                mark(f"{row['share']:.2%}".replace("%", " %"), reached["share"]),
+                mark(f"{row['drift']:.2%}".replace("%", " %"), reached["drift"]),
+                mark(f"{made['seconds']:.2f} s, {megabytes(made['bytes'])}", reached["construct"]),
+            ]
+        )
+    head = ["method", "memory", "SB3", "share", "change over three wraps", "a buffer of a million is made in"]
+    return table(head, lines)
+
+
+def million(results: Results) -> str:
+    """
+    Show a million transitions.
+
+    :param results: ``million.json``
+    :return: Markdown
+    """
+    row = results["rows"]["million"]
+    lines = [
+        ["transitions played", f"{row['transitions']:,}"],
+        ["memory of the whole process, at most", mark(megabytes(row["peak_rss"]), row["reached"]["rss"])],
+        [f"sample(32) after {row['early_at']:,}", milliseconds(row["early"]["p25"])],
+        ["sample(32) at the end", milliseconds(row["late"]["p25"])],
+        ["ratio", mark(f"{row['sample_ratio']:.2f}x", row["reached"]["sample"])],
+    ]
+    return table(["MsPacman, DQN", "figure"], lines)
+
+
+def training(results: Results) -> str:
+    """
+    Compare whole training runs.
+
+    :param results: ``training.json``
+    :return: Markdown
+    """
+    lines = []
+    for name, row in results["rows"].items():
+        if "error" in row:
+            continue
+        middle = {side: sorted(values)[len(values) // 2] for side, values in row["seconds"].items()}
+        lines.append(
+            [
+                f"{name.upper()}, {row['steps']:,} steps",
+                f"{middle['sb3']:.1f} s",
+                f"{middle['ours']:.1f} s",
+                mark(f"{row['ratio']:.3f}x", row["reached"]["time"]),
+                mark("identical" if row["identical"] else "different", row["reached"]["weights"]),
+            ]
+        )
+    return table(["Pong", "SB3's buffer", "ours", "ratio", "weights"], lines)
+
+
+def startup(results: Results) -> str:
+    """
+    Show what starting costs.
+
+    :param results: ``startup.json``
+    :return: Markdown
+    """
+    rows = results["rows"]
+    imports = rows["imports"]
+    lines = [
+        ["import stable_baselines3", f"{imports['sb3']:.2f} s"],
+        ["import sb3_extra_buffers, on top", f"{imports['package']:.3f} s"],
+        ["import sb3_extra_buffers.compressed, on top", mark(f"{imports['compressed']:.3f} s", imports["reached"]["imports"])],
+    ]
+    for key, title in (
+        ("cold", "first buffer, nothing compiled yet"),
+        ("warm", "first buffer, second process"),
+        ("read_only", "first buffer, nowhere to keep compiled code"),
+    ):
+        if "error" not in rows[key]:
+            verdict = all(rows[key]["reached"].values()) if "reached" in rows[key] else None
+            lines.append([title, mark(f"{rows[key]['seconds']:.2f} s", verdict)])
+    return table(["starting", "time"], lines)
+
+
+# Name of the table: the result file, and who makes it.
+TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
+    "ratios": ("buffers", ratios),
+    "dense": ("buffers", dense),
+    "codecs": ("buffers", codecs),
+    "memory": ("memory", memory),
+    "million": ("million", million),
+    "training": ("training", training),
+    "startup": ("startup", startup),
+}
+
+
+def make_table(name: str, folder: Path) -> str | None:
+    """
+    Make what goes between two markers.
+
+    :param name: Name of the table
+    :param folder: Folder of the results
+    :return: Markdown with the command that makes it, None if that was not run yet
+    """
+    if name not in TABLES:
+        raise ValueError(f"no table {name!r}; there are: {', '.join(TABLES)}")
+    file, make = TABLES[name]
+    path = folder / f"{file}.json"
+    if not path.exists():
+        return None
+    results = json.loads(path.read_text(encoding="utf-8"))
+    if any("reached" not in row for key, row in results["rows"].items() if key == "million"):
+        return None  # still playing
+    about, versions = results["machine"], results["versions"]
+    source = f"Made by `python benchmarks/{file}.py`"
+    where = f"{about['cores']} cores of {about['cpu']}, {about['system']}, stable-baselines3 {versions['stable-baselines3']}"
+    return f"\n{make(results)}\n\n{source} on {where}.\n\n"
+
+
+def update(text: str, folder: Path) -> str:
+    """
+    Renew all tables in a text.
+
+    :param text: Markdown with markers
+    :param folder: Folder of the results
+    :return: The same with tables
+    """
+
+    def renew(found: re.Match[str]) -> str:
+        made = make_table(found[2], folder)
+        return found[0] if made is None else found[1] + made + found[3]
+
+    return MARKED.sub(renew, text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run what the command line says.
+
+    :param arguments: Command line
+    :return: Exit status
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, help="Markdown files; README.md and docs/*.md by default")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--check", action="store_true", help="change nothing, fail if something is out of date")
+    parser.add_argument("--list", action="store_true", help="list the tables")
+    args = parser.parse_args(arguments)
+    if args.list:
+        for name, (file, make) in TABLES.items():
+            print(f"{name:<10} {file}.json: {(make.__doc__ or '').strip().splitlines()[0]}")
+        return 0
+    stale = []
+    for path in args.files or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        before = path.read_text(encoding="utf-8")
+        after = update(before, args.results)
+        if after == before:
+            continue
+        stale.append(path.name)
+        if not args.check:
+            path.write_text(after, encoding="utf-8")
+    if stale:
+        print(("out of date: " if args.check else "renewed: ") + ", ".join(stale))
+    return 1 if args.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""The command line as such: help, version, and errors that say what to do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sb3_extra_buffers
+from sb3_extra_buffers.cli import main
+
+EXTRAS = ("ale_py", "cv2", "matplotlib", "psutil", "rich")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"sb3-extra-buffers {sb3_extra_buffers.__version__}\n"
+
+
+@pytest.mark.parametrize(("argv", "word"), [(["--help"], "demo"), (["demo", "--help"], "--train-steps")])
+def test_help(argv: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    assert end.value.code == 0
+    assert word in capsys.readouterr().out
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "demo" in capsys.readouterr().err
+
+
+def test_python_dash_m() -> None:
+    done = subprocess.run([sys.executable, "-m", "sb3_extra_buffers", "--version"], capture_output=True, text=True, check=True)
+    assert sb3_extra_buffers.__version__ in done.stdout
+
+
+def test_the_minimum_install_has_help() -> None:
+    blocked = (*EXTRAS, "torch", "stable_baselines3", "gymnasium", "numba", "numpy")
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({blocked!r}))
+from sb3_extra_buffers.cli import main
+main(["demo", "--help"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--n-envs" in done.stdout
+
+
+@pytest.mark.parametrize("module", EXTRAS)
+def test_a_missing_extra_is_named(
+    module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(["demo", "--output", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert module in message and 'pip install "sb3-extra-buffers[extra]"' in message
+    assert "Traceback" not in message
+
+
+def test_without_a_plot_matplotlib_is_not_needed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["demo", "--no-plot", "--game", "nothing", "--output", str(tmp_path)]) == 2
+    assert "unknown Atari game" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--game", "MsPackman"], ["unknown Atari game 'MsPackman'", "MsPacman"]),
+        (["--game", "Pong-v17"], ["did you mean", "Pong"]),
+        (["--game", "CartPole-v1"], ["unknown Atari game"]),
+        (["--method", "zstdd"], ["unknown compression method 'zstdd'", "did you mean"]),
+        (["--method", "gzip/99"], ["99"]),
+        (["--size", "1_000_000_000"], ["56.4 TB", "smaller --size"]),
+        (["--output", __file__], ["cannot make the folder"]),
+    ],
+)
+def test_wrong_usage(options: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--output", str(tmp_path), *options]) == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in words), message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize("option", ["--size", "--n-envs", "--train-steps", "--seed"])
+@pytest.mark.parametrize("value", ["-1", "many"])
+def test_wrong_numbers(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["demo", f"{option}={value}"])
+    assert end.value.code == 2
+    assert option in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id"),
+    [
+        ("Pong", "PongNoFrameskip-v4"),
+        ("ms-pacman", "MsPacmanNoFrameskip-v4"),
+        ("PongNoFrameskip-v4", "PongNoFrameskip-v4"),
+        ("ALE/Pong-v5", "ALE/Pong-v5"),
+    ],
+)
+def test_games_are_found(name: str, env_id: str) -> None:
+    pytest.importorskip("ale_py")
+    from sb3_extra_buffers.cli.games import find_game
+
+    assert find_game(name) == env_id
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (999_600, "1.00 MB"), (12_345_678, "12.3 MB"), (56.4e12, "56.4 TB")],
+)
+def test_bytes_are_readable(count: float, text: str) -> None:
+    pytest.importorskip("psutil")
+    from sb3_extra_buffers.cli.memory import format_bytes
+
+    assert format_bytes(count) == text
+
+
+def test_only_the_command_line_prints() -> None:
+    root = Path(sb3_extra_buffers.__file__).parent
+    sources = [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] != "cli"]
+    assert sources
+    assert [str(path) for path in sources if "print(" in path.read_text(encoding="utf-8")] == []

@@ -1,0 +1,100 @@
+"""Work in a process of its own, and how it is shown."""
+
+import io
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from sb3_extra_buffers.cli.children import Report, run_in_child
+from sb3_extra_buffers.cli.errors import CommandError
+
+psutil = pytest.importorskip("psutil")
+pytest.importorskip("rich")
+
+
+def count(to: int, report: Report) -> tuple[int, int]:
+    for number in range(to):
+        report(number)
+        time.sleep(0.06)
+    return os.getpid(), to
+
+
+def fail(report: Report) -> None:
+    raise ValueError("on purpose")
+
+
+def die(code: int, report: Report) -> None:
+    os._exit(code)
+
+
+def be_killed(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stay(pid_file: Path, report: Report) -> None:
+    pid_file.write_text(str(os.getpid()))
+    while True:
+        report(1)
+        time.sleep(0.05)
+
+
+def test_result_and_progress() -> None:
+    seen: list[int] = []
+    pid, total = run_in_child(count, 8, report=seen.append)
+    assert pid != os.getpid() and total == 8
+    assert seen and seen == sorted(seen)
+
+
+def test_an_exception_comes_with_its_traceback() -> None:
+    with pytest.raises(CommandError, match=r"ValueError: on purpose(?s:.)*Traceback"):
+        run_in_child(fail, report=print)
+
+
+def test_a_dead_child_is_noticed() -> None:
+    with pytest.raises(CommandError, match="exit code 7"):
+        run_in_child(die, 7, report=print)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+def test_a_killed_child_hints_at_memory() -> None:
+    with pytest.raises(CommandError, match="smaller --size"):
+        run_in_child(be_killed, report=print)
+
+
+def test_an_interrupt_ends_the_child(tmp_path: Path) -> None:
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_in_child(stay, tmp_path / "pid", report=interrupt)
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    if hasattr(signal, "pthread_sigmask"):
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("file", [io.StringIO(), Terminal()], ids=["pipe", "terminal"])
+def test_progress(file: io.StringIO) -> None:
+    from rich.console import Console
+
+    from sb3_extra_buffers.cli.progress import Stage, show_stages
+
+    console = Console(file=file, width=100, force_terminal=file.isatty())
+    with show_stages(console, [Stage("First", 1000, "things"), Stage("Second", 10, "steps")]) as stages:
+        for number, total in enumerate((1000, 10)):
+            report = stages.begin(number)
+            for done in range(total):
+                report(done)
+            stages.end(number)
+    text = file.getvalue()
+    assert "First" in text and "Second" in text and "1,000 things" in text
+    if not file.isatty():
+        assert "\x1b" not in text
+        assert len(text.splitlines()) == 2 * 5

@@ -1,0 +1,175 @@
+"""The demo itself: a small one from end to end, and that its comparison can fail."""
+
+import json
+import logging
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from stable_baselines3.common.buffers import ReplayBuffer
+
+from sb3_extra_buffers.cli import main
+from sb3_extra_buffers.cli.demo.command import run_plan
+from sb3_extra_buffers.cli.demo.figures import Comparison, Filling, Plan, Training
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
+
+for module in ("ale_py", "cv2", "matplotlib", "psutil", "rich"):
+    pytest.importorskip(module)
+
+SMALL = Plan(env_id="PongNoFrameskip-v4", n_envs=2, rows=16, train_steps=32, seed=3, method="gzip")
+
+SB3_RESULTS: dict[Any, Any] = {}
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n" and head[12:16] == b"IHDR"
+    width, height = struct.unpack(">II", head[16:])
+    return width, height
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Spares a test the start of four processes, and SB3's side when that was done already."""
+    logger, threads, gym_level = logging.getLogger("sb3_extra_buffers"), th.get_num_threads(), gym.logger.min_level
+    level = logger.level
+
+    def run(task: Any, *args: Any, report: Any) -> Any:
+        if args[1] is not ReplayBuffer:
+            return task(*args, report)
+        if task not in SB3_RESULTS:
+            SB3_RESULTS[task] = task(*args, report)
+        return SB3_RESULTS[task]
+
+    monkeypatch.setattr("sb3_extra_buffers.cli.children.run_in_child", run)
+    yield
+    logger.setLevel(level)
+    th.set_num_threads(threads)
+    gym.logger.min_level = gym_level
+
+
+def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "new" / "folder"
+    options = ["--game", "pong", "--size", "400", "--n-envs", "2", "--train-steps", "80", "--output", str(output)]
+    assert main(["demo", *options]) == 0
+
+    shown = capfd.readouterr()
+    for words in ("Pong: 400 transitions, 2 games", "resident memory", "x smaller", "add, once full", "sample(32)"):
+        assert words in shown.out
+    assert shown.out.count("identical") == 3 and "DIFFERENT" not in shown.out
+    assert "transitions of Pong in SB3's buffer" in " ".join(shown.out.split())
+    assert str(output / "demo.png") in shown.out and str(output / "demo.json") in shown.out
+    # Sparse lines, and nothing of what games and libraries say for themselves.
+    assert shown.err and all(line.startswith("[") for line in shown.err.splitlines()), shown.err
+
+    figures = json.loads((output / "demo.json").read_text(encoding="utf-8"))
+    assert figures["plan"]["transitions"] == 400
+    outcome = figures["outcome"]
+    assert all(outcome[f"{what}_identical"] for what in ("transitions", "samples", "weights"))
+    theirs, ours = figures["sb3"]["filling"], figures["compressed"]["filling"]
+    assert 0 < ours["memory_bytes"] < theirs["memory_bytes"]
+    assert outcome["memory_ratio"] == pytest.approx(ours["memory_bytes"] / theirs["memory_bytes"])
+    # SB3 keeps obs and next_obs raw; the process cannot have grown by less.
+    assert theirs["memory_bytes"] > 0.95 * 400 * 2 * 4 * 84 * 84
+    for side in (theirs, ours):
+        assert min(side["add_filling_us"], side["add_full_us"], side["sample_us"]) > 0
+        assert side["memory_history"][0] == [0, 0] and side["memory_history"][-1][0] == 500
+    assert figures["sb3"]["training"]["updates"] > 0 and figures["sb3"]["training"]["changed"] > 0
+    width, height = png_size(output / "demo.png")
+    assert width > 1000 and height > 500 and (output / "demo.png").stat().st_size > 20_000
+
+
+class OneBitOff(CompressedReplayBuffer):
+    """Gives back one wrong bit a batch."""
+
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        batch = super().sample(*args, **kwargs)
+        batch.observations[0, -1, 42, 42] ^= 128
+        return batch
+
+
+class OneRewardOff(CompressedReplayBuffer):
+    """Stores one wrong reward."""
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, *args: Any, **kwargs: Any) -> None:
+        super().add(obs, next_obs, action, reward + (self.pos == 0), *args, **kwargs)
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("wrong", [OneBitOff, OneRewardOff])
+def test_a_wrong_buffer_is_found_out(wrong: type[ReplayBuffer], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_plan(SMALL, tmp_path, wrong, plot=False) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("DIFFERENT") == 2 and shown.count("identical") == 1
+    assert "please report" in shown
+    outcome = json.loads((tmp_path / "demo.json").read_text(encoding="utf-8"))["outcome"]
+    assert outcome["transitions_identical"]
+    assert not outcome["samples_identical"] and not outcome["weights_identical"]
+    assert not (tmp_path / "demo.png").exists()
+
+
+def comparison() -> Comparison:
+    filling = Filling("game", 0, 1000, [(0, 0), (64, 1000), (80, 1000)], 1.0, 1.0, 1.0, ["a", "b"])
+    training = Training({"weight": "a", "bias": "b"}, changed=2, updates=9, seconds=1.0)
+    return Comparison(SMALL, filling, replace(filling, memory_bytes=10), training, training)
+
+
+def test_each_difference_counts() -> None:
+    same = comparison()
+    assert same.all_identical and same.memory_ratio == 0.01
+    our_filling, our_training = same.our_filling, same.our_training
+    different = [
+        replace(same, our_filling=replace(our_filling, played_digest="other")),
+        replace(same, our_filling=replace(our_filling, sample_digests=["a", "c"])),
+        replace(same, our_training=replace(our_training, parameter_digests={"weight": "a", "bias": "c"})),
+        replace(same, our_training=replace(our_training, parameter_digests={"weight": "a"})),
+        replace(same, our_training=replace(our_training, parameter_digests={"weight": "a", "bias": "b", "more": "c"})),
+        # Weights that training never touched are equal without any merit of the buffer.
+        replace(same, sb3_training=replace(same.sb3_training, changed=0)),
+    ]
+    assert not any(case.all_identical for case in different)
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.97, 3.0])
+def test_any_figures_can_be_drawn(ratio: float, tmp_path: Path) -> None:
+    from sb3_extra_buffers.cli.demo.plot import draw
+
+    figures = comparison()
+    slower = replace(figures.our_filling, add_full_us=ratio)
+    draw(replace(figures, our_filling=slower), tmp_path / "plot.png")
+    assert np.prod(png_size(tmp_path / "plot.png")) > 500_000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="process groups and SIGINT of POSIX")
+def test_ctrl_c_ends_parent_and_child(tmp_path: Path) -> None:
+    import psutil
+
+    command = [sys.executable, "-m", "sb3_extra_buffers", "demo", "--game", "Pong", "--output", str(tmp_path)]
+    # A process group of its own gets the signal as a whole, as from a terminal.
+    demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert demo.stderr is not None
+        assert "Play Pong" in demo.stderr.readline()
+        deadline = time.monotonic() + 60
+        while not (children := psutil.Process(demo.pid).children(recursive=True)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.killpg(demo.pid, signal.SIGINT)
+        _, errors = demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+    assert demo.returncode == 130
+    assert errors.strip().endswith("interrupted") and "Traceback" not in errors
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []

@@ -1,0 +1,172 @@
+"""The benchmark programs: recorded games come back as SB3 hands them over, tables are made from results, a small run works."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from sb3_extra_buffers.training_utils.atari import make_env
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+
+pytest.importorskip("rich")
+pytest.importorskip("zstandard")
+sys.path.insert(0, str(BENCHMARKS))
+try:
+    import buffers
+    import report
+    from kit import data, process, results, targets
+finally:
+    sys.path.remove(str(BENCHMARKS))
+
+
+class Listener(ReplayBuffer):
+    """Keeps what the training loop adds, and how it lay in memory."""
+
+    heard: list[tuple[Any, ...]]
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        cut = [info["TimeLimit.truncated"] for info in infos]
+        strides = (obs.strides, next_obs.strides)
+        self.heard.append((obs.copy(), next_obs.copy(), action.copy(), reward.copy(), done.copy(), cut, strides))
+
+
+@pytest.mark.parametrize("stack", [4, 1])
+def test_recording_is_what_sb3_adds(tmp_path: Path, stack: int) -> None:
+    pytest.importorskip("ale_py")
+    game, n_envs, rows = "BreakoutNoFrameskip-v4", 2, 150
+    Listener.heard = []
+    env = make_env(game, n_envs, DummyVecEnv, framestack=stack, seed=0)
+    model = DQN("CnnPolicy", env, buffer_size=10, learning_starts=10**6, replay_buffer_class=Listener, seed=None)
+    model.learn(rows * n_envs)
+    heard = Listener.heard
+    assert sum(step[4].sum() for step in heard) > 3, "too short to see an episode end"
+
+    env = make_env(game, n_envs, DummyVecEnv, framestack=None, seed=0)
+    data.record_env(env, tmp_path / "game", iter(step[2] for step in heard))
+    recording = data.Recording(tmp_path / "game")
+    played = list(recording.transitions(stack))
+    assert len(played) == len(heard) >= rows
+    assert recording.space(stack) == model.observation_space
+    for (obs, next_obs, action, reward, done, cut, strides), mine in zip(heard, played, strict=True):
+        assert np.array_equal(mine.obs, obs) and np.array_equal(mine.next_obs, next_obs)
+        assert (mine.obs.strides, mine.next_obs.strides) == strides
+        assert np.array_equal(mine.action, action) and np.array_equal(mine.reward, reward)
+        assert np.array_equal(mine.done, done) and [info["TimeLimit.truncated"] for info in mine.infos] == cut
+        for env_index in np.flatnonzero(done):
+            assert np.array_equal(mine.infos[env_index]["terminal_observation"], next_obs[env_index])
+
+
+def test_recording_over_several_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_CHUNK_BYTES", 7 * 4 * 17 * 4)
+    walk = data.DATASETS["vectors"]
+    data.play(walk, 200, tmp_path)
+    assert data.is_played(walk, 200, tmp_path) and not data.is_played(walk, 201, tmp_path)
+    many = [step.obs.copy() for step in data.load(walk, tmp_path).transitions(1)]
+    monkeypatch.undo()
+    data.play(walk, 240, tmp_path)
+    longer = [step.obs.copy() for step in data.load(walk, tmp_path).transitions(1)]
+    assert (len(many), len(longer)) == (50, 60)
+    assert np.array_equal(many, longer[:50])
+
+
+def test_result_file_merges_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/some/where/benchmarks/x.py", "--rounds", "2", "--cache", "/some/where", "--resume"])
+    results.ResultFile("x", tmp_path).put("a", {"rounds": 2})
+    second = results.ResultFile("x", tmp_path)
+    second.put("b", {"error": "no"})
+    text = (tmp_path / "x.json").read_text()
+    content = json.loads(text)
+    assert set(content["rows"]) == {"a", "b"}
+    assert content["rows"]["a"]["command"] == "python benchmarks/x.py --rounds 2 --resume"
+    assert second.has("a", rounds=2) and not second.has("a", rounds=3) and not second.has("b")
+    assert "/some" not in text and os.uname().nodename not in text
+
+
+def test_targets_are_about_what_is_measured() -> None:
+    for methods in targets.TARGETS.values():
+        assert set(methods) <= set(data.DATASETS)
+        assert all(set(metrics) <= set(targets.METRICS) for metrics in methods.values())
+    assert targets.target("delta", "mspacman", "memory") == 0.006
+    assert targets.target("delta", "doom-rgb", "sample_32") is None
+
+
+def test_sb3_runs_between_ours() -> None:
+    group = buffers.Group("pong", ("a", "b", "c"), rounds=2, transitions=8)
+    assert group.order(2) == ["sb3", "a", "b", "sb3", "c"] * 2
+
+
+def test_anonymous_memory_counts_what_is_touched() -> None:
+    before = process.anonymous_bytes()
+    block = np.ones(32 << 20, dtype=np.uint8)
+    assert process.anonymous_bytes() - before > 0.9 * block.nbytes
+
+
+@pytest.fixture
+def figures(tmp_path: Path) -> SimpleNamespace:
+    """A Markdown file with markers, and results for it."""
+    about = {
+        "machine": {"cpu": "CPU", "cores": 2, "memory_gib": 8, "system": "Linux"},
+        "versions": {"stable-baselines3": "2.9.2"},
+    }
+    row = {"algorithm": "dqn", "steps": 20, "seconds": {"sb3": [2.0], "ours": [1.0]}, "ratio": 0.5, "identical": True}
+    row["reached"] = {"time": True, "weights": True}
+    (tmp_path / "training.json").write_text(json.dumps({**about, "rows": {"dqn": row}}))
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Title\n\n<!-- table: training -->\n<!-- end -->\n\nText.\n\n<!-- table: startup -->\nold\n<!-- end -->\n"
+    )
+    return SimpleNamespace(page=page, command=[str(page), "--results", str(tmp_path)])
+
+
+def test_report_renews_once(figures: SimpleNamespace) -> None:
+    old = figures.page.read_text()
+    assert report.main([*figures.command, "--check"]) == 1
+    assert figures.page.read_text() == old
+    assert report.main(figures.command) == 0
+    new = figures.page.read_text()
+    assert "| DQN, 20 steps | 2.0 s | 1.0 s | 0.500x ✓ | identical ✓ |" in new
+    assert "`python benchmarks/training.py`" in new
+    assert "\n\nText.\n\n<!-- table: startup -->\nold\n<!-- end -->\n" in new, "what has no results is left alone"
+    assert report.main([*figures.command, "--check"]) == 0
+    assert report.main(figures.command) == 0
+    assert figures.page.read_text() == new
+
+
+def test_report_knows_its_tables(figures: SimpleNamespace) -> None:
+    figures.page.write_text("<!-- table: nonsense -->\n<!-- end -->\n")
+    with pytest.raises(ValueError, match="nonsense"):
+        report.main(figures.command)
+
+
+def test_docs_are_up_to_date() -> None:
+    assert report.main(["--check"]) == 0, "run `python benchmarks/report.py`"
+
+
+def test_small_run(tmp_path: Path) -> None:
+    pytest.importorskip("ale_py")
+    pytest.importorskip("matplotlib")
+    command = [sys.executable, str(BENCHMARKS / "buffers.py"), "--transitions", "400", "--rounds", "1", "--dataset", "pong"]
+    folders = ["--method", targets.DEFAULT, "--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache")]
+    source = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*command, *folders],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = json.loads((tmp_path / "results" / "buffers.json").read_text())["rows"]["pong/delta"]
+    assert row["identical"] and set(row["ratios"]) == set(targets.METRICS)
+    assert (tmp_path / "results" / "buffers.png").stat().st_size > 10_000
