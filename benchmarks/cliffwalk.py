@@ -6,7 +6,7 @@ other falls off the cliff. Only a whole walk is rewarded: of the 2 ** (n + 1) - 
 sequences give, exactly one. The buffer is filled with all of them, then updates are counted.
 
     python benchmarks/cliffwalk.py            # measure and draw; took 18 minutes on two busy cores
-    python benchmarks/cliffwalk.py --quick    # up to 8 states and 3 seeds, a few seconds; draws nothing
+    python benchmarks/cliffwalk.py --quick    # up to 8 states and 3 seeds, half a minute; draws nothing
     python benchmarks/cliffwalk.py --draw     # draw the figure from the results that are there
 """
 

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from kit.plots import plot_million
-from kit.process import OtherLoad, resident_bytes, settle, time_calls
+from kit.process import resident_bytes, settle, time_calls
 from kit.results import ResultFile, console, options
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
@@ -93,7 +93,6 @@ def main() -> None:
     parser.add_argument("--early", type=int, default=40_000, help="when to time a sample first")
     args = parser.parse_args()
     results = ResultFile("million", args.results)
-    others = OtherLoad()
     row: dict[str, Any] = {"transitions": args.transitions, "envs": args.envs, "train_every": args.train_every, "series": []}
     env = make_env("MsPacmanNoFrameskip-v4", args.envs, framestack=4, seed=0)
     model = DQN(
@@ -120,7 +119,6 @@ def main() -> None:
     buffer: Any = model.replay_buffer
     row["usage"] = str(buffer.memory_usage())
     row["sample_ratio"] = round(row["late"]["p25"] / row["early"]["p25"], 3)
-    row["elsewhere"] = others.share()
     row["reached"] = {"rss": row["peak_rss"] < LIMIT, "sample": row["sample_ratio"] <= SLOWER}
     results.put("million", row)
     plot_million(row, args.results / "million.png")

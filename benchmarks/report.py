@@ -72,7 +72,7 @@ def _data() -> dict[str, Any]:
 
 
 def _ratio_rows(results: Results, method: str) -> list[list[str]]:
-    from kit.targets import METRICS, target
+    from kit.targets import DISTURBED, METRICS, reached
 
     lines = []
     for name, dataset in _data().items():
@@ -81,10 +81,11 @@ def _ratio_rows(results: Results, method: str) -> list[list[str]]:
             continue
         cells = []
         for metric in METRICS:
-            ratio, aim = row["ratios"][metric], target(method, name, metric)
+            ratio = row["ratios"][metric]
             text = f"{ratio:.2%}".replace("%", " %") if metric == "memory" else f"{ratio:.2f}x"
-            cells.append(mark(text, None if aim is None else ratio <= aim))
-        lines.append([f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}", *cells])
+            cells.append(mark(text, reached(row, metric)))
+        busy = " (disturbed)" if row["elsewhere"] > DISTURBED else ""
+        lines.append([f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}{busy}", *cells])
     return lines
 
 

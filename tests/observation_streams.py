@@ -7,7 +7,6 @@ few numbers instead of megabytes.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,8 @@ import pytest
 import torch as th
 from gymnasium import spaces
 
-_NEEDS = {"delta": "numba", "delta-zstd": "numba", "rle-jit": "numba", "zstd-3": "zstandard", "igzip1": "isal"}
+from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd
+
 _ALL_METHODS = (
     None,
     "delta",
@@ -34,14 +34,17 @@ _ALL_METHODS = (
 
 
 def _is_installed(method: str | None) -> bool:
-    library = "lz4" if str(method).startswith("lz4") else _NEEDS.get(str(method))
-    return library is None or importlib.util.find_spec(library) is not None
+    name = str(method)
+    if name.startswith("delta") or name.endswith("jit"):
+        return has_numba() and (has_zstd() or "zstd" not in name)
+    needs = {"zstd-3": has_zstd, "igzip1": has_igzip, "lz4-frame/1": has_lz4, "lz4-block/0": has_lz4}
+    return needs.get(name, lambda: True)()
 
 
 METHODS = tuple(method for method in _ALL_METHODS if _is_installed(method))
 """Every method of compression that works here; None is the default."""
 
-needs_numba = pytest.mark.skipif(not _is_installed("delta"), reason="numba is missing")
+needs_numba = pytest.mark.skipif(not has_numba(), reason="numba is missing")
 
 
 # -- contents ---------------------------------------------------------------------------------------------------------

@@ -101,6 +101,15 @@ def test_targets_are_about_what_is_measured() -> None:
     assert targets.target("delta", "doom-rgb", "sample_32") is None
 
 
+def test_disturbed_times_are_not_judged() -> None:
+    row = {"method": "delta", "dataset": "pong", "ratios": {"memory": 0.001, "sample_32": 0.9}, "elsewhere": 0.0}
+    assert targets.reached(row, "sample_32") is True
+    assert targets.reached({**row, "ratios": {"sample_32": 1.1}}, "sample_32") is False
+    busy = {**row, "elsewhere": 0.5}
+    assert targets.reached(busy, "sample_32") is None and targets.reached(busy, "memory") is True
+    assert targets.reached({**row, "method": "rle"}, "memory") is None
+
+
 def test_sb3_runs_between_ours() -> None:
     group = buffers.Group("pong", ("a", "b", "c"), rounds=2, transitions=8)
     assert group.order(2) == ["sb3", "a", "b", "sb3", "c"] * 2

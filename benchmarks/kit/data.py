@@ -253,6 +253,7 @@ def _play_doom(dataset: Dataset, rows: int, cache: Path) -> None:
     """Both recordings of ViZDoom at once: the picture, and what each of its pixels belongs to."""
     import vizdoom
 
+    cache.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(SEED)
     games = []
     for number in range(dataset.n_envs):
@@ -262,6 +263,7 @@ def _play_doom(dataset: Dataset, rows: int, cache: Path) -> None:
         game.set_screen_format(vizdoom.ScreenFormat.RGB24)
         game.set_labels_buffer_enabled(True)
         game.set_window_visible(False)
+        game.set_doom_config_path(str(cache / "vizdoom.ini"))
         game.set_seed(SEED + number)
         game.init()
         games.append(game)

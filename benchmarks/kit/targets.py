@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 METRICS = {
     "memory": "memory",
     "add_first": "add, first fill",
@@ -10,6 +13,9 @@ METRICS = {
     "sample_256": "sample(256)",
     "get_256": "get(256)",
 }
+
+# Above this share of the machine taken by others, times say little: SB3 waits for its threads then, and seems slow.
+DISTURBED = 0.1
 
 DEFAULT = "delta"
 DENSE = "delta-zstd"
@@ -65,3 +71,17 @@ def target(method: str, dataset: str, metric: str) -> float | None:
     :return: The ratio that may not be exceeded, None where none is set
     """
     return TARGETS.get(method, {}).get(dataset, {}).get(metric)
+
+
+def reached(row: Mapping[str, Any], metric: str) -> bool | None:
+    """
+    Judge a ratio.
+
+    :param row: Row of ``buffers.json``
+    :param metric: One of ``METRICS``
+    :return: Whether it is what was aimed at; None without a target, and for times that other programs disturbed
+    """
+    aim = target(row["method"], row["dataset"], metric)
+    if aim is None or (metric != "memory" and row["elsewhere"] > DISTURBED):
+        return None
+    return bool(row["ratios"][metric] <= aim)

@@ -144,14 +144,14 @@ def test_observations_are_compressed(theirs: Any) -> None:
 @pytest.mark.parametrize("cls", [ReplayBuffer, DictReplayBuffer])
 def test_every_combination_of_options(cls: Any, optimize: bool, handle: bool) -> None:
     space = DICT if is_dict(cls) else IMAGES
-    theirs = cls(20, space, ACTIONS, "cpu", 2, False, handle)
+    theirs = cls(60, space, ACTIONS, "cpu", 2, False, handle)
     for ours in (
-        OURS[cls](20, space, ACTIONS, "cpu", 2, optimize, handle),
-        OURS[cls](20, space, ACTIONS, device="cpu", n_envs=2, optimize_memory_usage=optimize, handle_timeout_termination=handle),
+        OURS[cls](60, space, ACTIONS, "cpu", 2, optimize, handle),
+        OURS[cls](60, space, ACTIONS, device="cpu", n_envs=2, optimize_memory_usage=optimize, handle_timeout_termination=handle),
     ):
         theirs.reset()
         world = world_for(cls)
-        fill(theirs, ours, world, 37)
+        fill(theirs, ours, world, 80)
         assert theirs.dones.any() and (not handle or theirs.timeouts.any()), "no episode ended: nothing is tested"
         for seed in range(5):
             expected, _ = sampled(theirs, seed, 50)
@@ -204,6 +204,12 @@ def test_dtypes_of_unknown_keys() -> None:
         CompressedDictReplayBuffer(10, DICT, ACTIONS, "cpu", dtypes={"imag": {"elem_type": np.uint8}})
 
 
+def test_dtypes_without_elem_type() -> None:
+    """Both keys of ``dtypes`` are optional, for Dict observations too."""
+    buffer = CompressedDictReplayBuffer(10, DICT, ACTIONS, "cpu", dtypes={"runs_type": np.uint32}, compression_method="rle")
+    assert buffer.observations["image"]._store.make_coder.runs_type == np.uint32
+
+
 @each_class
 def test_unknown_arguments(theirs: Any) -> None:
     with pytest.raises(TypeError, match="colour"):
@@ -225,11 +231,9 @@ def test_options_of_the_caller_are_not_changed(theirs: Any) -> None:
         assert_same_samples(got, expected)
 
 
-@each_class
-def test_dtypes_a_key(theirs: Any) -> None:
-    if not is_dict(theirs):
-        pytest.skip("for Dict observations")
-    buffer = make(OURS[theirs], dtypes={"image": {"elem_type": np.int16}})
+@pytest.mark.parametrize("cls", [CompressedDictReplayBuffer, CompressedDictRolloutBuffer])
+def test_dtypes_a_key(cls: Any) -> None:
+    buffer = make(cls, dtypes={"image": {"elem_type": np.int16}})
     assert buffer.observations["image"].stored_dtype == np.int16
     assert buffer.observations["image"].dtype == np.uint8
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sb3_extra_buffers.cli.children import Report, run_in_child
+from sb3_extra_buffers.cli.children import Call, Report, run_in_children
 from sb3_extra_buffers.cli.errors import CommandError
 
 psutil = pytest.importorskip("psutil")
@@ -26,12 +26,18 @@ def fail(report: Report) -> None:
     raise ValueError("on purpose")
 
 
-def die(code: int, report: Report) -> None:
+def die_after(file: Path, code: int, report: Report) -> None:
+    while not (file.exists() and file.read_text()):
+        time.sleep(0.02)
     os._exit(code)
 
 
 def be_killed(report: Report) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def ignore(done: int) -> None:
+    pass
 
 
 def stay(pid_file: Path, report: Report) -> None:
@@ -41,27 +47,29 @@ def stay(pid_file: Path, report: Report) -> None:
         time.sleep(0.05)
 
 
-def test_result_and_progress() -> None:
-    seen: list[int] = []
-    pid, total = run_in_child(count, 8, report=seen.append)
-    assert pid != os.getpid() and total == 8
-    assert seen and seen == sorted(seen)
+def test_results_and_progress() -> None:
+    seen: tuple[list[int], list[int]] = ([], [])
+    results = run_in_children(Call(count, (8,), seen[0].append), Call(count, (4,), seen[1].append))
+    assert [total for _, total in results] == [8, 4]
+    assert len({os.getpid(), *(pid for pid, _ in results)}) == 3
+    assert all(reports and reports == sorted(reports) for reports in seen)
 
 
 def test_an_exception_comes_with_its_traceback() -> None:
     with pytest.raises(CommandError, match=r"ValueError: on purpose(?s:.)*Traceback"):
-        run_in_child(fail, report=print)
+        run_in_children(Call(fail, (), ignore))
 
 
-def test_a_dead_child_is_noticed() -> None:
+def test_a_dead_child_is_noticed_and_the_other_ended(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="exit code 7"):
-        run_in_child(die, 7, report=print)
+        run_in_children(Call(stay, (tmp_path / "pid",), ignore), Call(die_after, (tmp_path / "pid", 7), ignore))
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 def test_a_killed_child_hints_at_memory() -> None:
     with pytest.raises(CommandError, match="smaller --size"):
-        run_in_child(be_killed, report=print)
+        run_in_children(Call(be_killed, (), ignore))
 
 
 def test_an_interrupt_ends_the_child(tmp_path: Path) -> None:
@@ -69,7 +77,7 @@ def test_an_interrupt_ends_the_child(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_in_child(stay, tmp_path / "pid", report=interrupt)
+        run_in_children(Call(stay, (tmp_path / "pid",), interrupt))
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     if hasattr(signal, "pthread_sigmask"):
         assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -20,6 +20,7 @@ import torch as th
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.cli import main
+from sb3_extra_buffers.cli.children import Call
 from sb3_extra_buffers.cli.demo.command import run_plan
 from sb3_extra_buffers.cli.demo.figures import Comparison, Filling, Plan, Training
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
@@ -45,14 +46,14 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger, threads, gym_level = logging.getLogger("sb3_extra_buffers"), th.get_num_threads(), gym.logger.min_level
     level = logger.level
 
-    def run(task: Any, *args: Any, report: Any) -> Any:
-        if args[1] is not ReplayBuffer:
-            return task(*args, report)
-        if task not in SB3_RESULTS:
-            SB3_RESULTS[task] = task(*args, report)
-        return SB3_RESULTS[task]
+    def run(call: Call) -> Any:
+        if call.args[1] is not ReplayBuffer:
+            return call.task(*call.args, call.report)
+        if call.task not in SB3_RESULTS:
+            SB3_RESULTS[call.task] = call.task(*call.args, call.report)
+        return SB3_RESULTS[call.task]
 
-    monkeypatch.setattr("sb3_extra_buffers.cli.children.run_in_child", run)
+    monkeypatch.setattr("sb3_extra_buffers.cli.children.run_in_children", lambda *calls: [run(call) for call in calls])
     yield
     logger.setLevel(level)
     th.set_num_threads(threads)

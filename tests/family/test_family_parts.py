@@ -14,6 +14,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3 import HerReplayBuffer
 
 from sb3_extra_buffers.compressed import (
+    CompressedDictNStepReplayBuffer,
     CompressedHerReplayBuffer,
     CompressedMaskableRolloutBuffer,
     CompressedRecurrentRolloutBuffer,
@@ -138,3 +139,16 @@ def test_her_truncates_the_last_trajectory_as_sb3_does() -> None:
                 np.random.seed(step)
                 rewards.append(buffer.sample(40).rewards)
             assert th.equal(*rewards)
+
+
+def test_dict_n_step_survives_pickling() -> None:
+    env = image_envs(GoalImageEnv)
+    buffer = CompressedDictNStepReplayBuffer(40, env.observation_space, env.action_space, n_envs=2, n_steps=2)
+    obs = env.reset()
+    for _ in range(6):
+        buffer.add(obs, obs, np.zeros((2, 2)), np.ones(2), np.zeros(2), [{}, {}])
+    again = pickle.loads(pickle.dumps(buffer))
+    again.add(obs, obs, np.zeros((2, 2)), np.ones(2), np.zeros(2), [{}, {}])
+    assert np.array_equal(again.observations["observation"][6], obs["observation"])
+    assert again.sample(5).next_observations["observation"].shape == (5, *env.observation_space["observation"].shape)
+    assert again.memory_usage().frames_stored == buffer.memory_usage().frames_stored

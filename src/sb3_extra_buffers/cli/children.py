@@ -9,15 +9,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
 
 from sb3_extra_buffers.cli.errors import CommandError
 
 Report = Callable[[int], None]
 """Takes how much is done."""
-
-Result = TypeVar("Result")
 
 _SECONDS_BETWEEN_REPORTS = 0.1
 _SECONDS_TO_END = 5.0
@@ -67,40 +65,62 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def run_in_child(task: Callable[..., Result], *args: Any, report: Report) -> Result:
+class Call(NamedTuple):
     """
-    Run a function in a process of its own and wait for it.
-
-    The process is spawned, so that it starts with the memory of a fresh interpreter and no threads.
+    What to run in a process.
 
     :param task: Importable function; after ``args`` it gets a ``Report`` to call
     :param args: Its picklable arguments
     :param report: Called in this process with what the task reports
-    :return: What the function returned
     """
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(sender, task, args), daemon=True)
-    try:
+
+    task: Callable[..., Any]
+    args: tuple[Any, ...]
+    report: Report
+
+
+class _Child:
+    """A call and its process, which is spawned: it starts with the memory of a fresh interpreter, and no threads."""
+
+    def __init__(self, call: Call) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.receiver, self._sender = context.Pipe(duplex=False)
+        self._process = context.Process(target=_child, args=(self._sender, call.task, call.args), daemon=True)
+        self._report = call.report
+        self.result: Any = None
+
+    def start(self) -> None:
         with _interrupts_held_back():
-            process.start()
-        sender.close()
-        while True:
-            kind, value = receiver.recv()
-            if kind == "done":
-                report(value)
-            elif kind == "result":
-                result: Result = value
-                return result
-            else:
-                summary, details = value
-                raise CommandError(f"{summary}\n\n{details}")
-    except EOFError:
-        process.join()
-        raise CommandError(_why_it_died(process.exitcode)) from None
-    finally:
-        receiver.close()
-        _end(process)
+            self._process.start()
+        self._sender.close()  # else the end of the process would not end the pipe
+
+    def read(self) -> bool:
+        """Take in one message; tells whether it was the last."""
+        try:
+            kind, value = self.receiver.recv()
+        except EOFError:
+            self._process.join()
+            raise CommandError(_why_it_died(self._process.exitcode)) from None
+        if kind == "error":
+            raise CommandError("\n\n".join(value))
+        if kind == "done":
+            self._report(value)
+            return False
+        self.result = value
+        return True
+
+    def end(self) -> None:
+        """Let the process finish if it is about to, else end it."""
+        self.receiver.close()
+        if self._process.pid is None:  # it never started
+            return
+        self._process.join(timeout=0.5)
+        if self._process.is_alive():
+            self._process.terminate()
+            self._process.join(_SECONDS_TO_END)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
 
 
 def _why_it_died(exit_code: int | None) -> str:
@@ -109,14 +129,25 @@ def _why_it_died(exit_code: int | None) -> str:
     return f"the measuring process died with exit code {exit_code}"
 
 
-def _end(process: multiprocessing.process.BaseProcess) -> None:
-    """Let the process finish if it is about to, else end it."""
-    if process.pid is None:  # it never started
-        return
-    process.join(timeout=0.5)
-    if process.is_alive():
-        process.terminate()
-        process.join(_SECONDS_TO_END)
-    if process.is_alive():
-        process.kill()
-        process.join()
+def run_in_children(*calls: Call) -> list[Any]:
+    """
+    Run functions side by side, each in a process of its own, and wait for them.
+
+    If one fails, or on Ctrl-C, all are ended.
+
+    :param calls: What to run
+    :return: What the functions returned, in the order of the calls
+    """
+    children = [_Child(call) for call in calls]
+    try:
+        for child in children:
+            child.start()
+        running = {child.receiver: child for child in children}
+        while running:
+            for receiver in wait(list(running)):
+                if running[receiver].read():  # type: ignore[index]
+                    del running[receiver]  # type: ignore[arg-type]
+        return [child.result for child in children]
+    finally:
+        for child in children:
+            child.end()

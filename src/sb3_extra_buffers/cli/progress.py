@@ -31,7 +31,7 @@ class Stage:
 
 
 class Stages(Protocol):
-    """Shows stages that run one after the other."""
+    """Shows stages, which run one after the other or side by side."""
 
     def begin(self, number: int) -> Report:
         """
@@ -51,19 +51,20 @@ class Stages(Protocol):
 
 class _Seconds(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text("" if task.elapsed is None else f"{task.elapsed:4.0f} s", style="progress.elapsed")
+        began = task.elapsed is not None and task.fields["counter"]
+        return Text(f"{task.elapsed:4.0f} s" if began else "", style="progress.elapsed")
 
 
 class _Bars:
     def __init__(self, progress: Progress, stages: Sequence[Stage]) -> None:
         self._progress = progress
         self._stages = stages
-        # All from the start, so that it is seen what is still to come.
-        self._tasks = [progress.add_task(stage.title, start=False, total=stage.total, counter="") for stage in stages]
+        # All from the start, so that it is seen what is still to come (bars that are not started would flicker).
+        self._tasks = [progress.add_task(stage.title, total=stage.total, counter="") for stage in stages]
 
     def begin(self, number: int) -> Report:
         task, stage = self._tasks[number], self._stages[number]
-        self._progress.start_task(task)
+        self._progress.reset(task, counter="starting")
 
         def report(done: int) -> None:
             self._progress.update(task, completed=done, counter=f"{done:,} {stage.unit}")
@@ -81,14 +82,14 @@ class _Lines:
     def __init__(self, console: Console, stages: Sequence[Stage]) -> None:
         self._console = console
         self._stages = stages
-        self._started = 0.0
+        self._started = [0.0] * len(stages)
 
     def _say(self, number: int, text: str) -> None:
         line = f"[{number + 1}/{len(self._stages)}] {self._stages[number].title}: {text}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def begin(self, number: int) -> Report:
-        self._started = time.monotonic()
+        self._started[number] = time.monotonic()
         stage = self._stages[number]
         self._say(number, f"{stage.total:,} {stage.unit}")
         told = 0
@@ -103,7 +104,7 @@ class _Lines:
         return report
 
     def end(self, number: int) -> None:
-        self._say(number, f"done in {time.monotonic() - self._started:.0f} s")
+        self._say(number, f"done in {time.monotonic() - self._started[number]:.0f} s")
 
 
 @contextmanager

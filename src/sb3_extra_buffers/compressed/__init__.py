@@ -13,6 +13,12 @@ from sb3_extra_buffers.compressed.choose import compressed_buffer_for, compresse
 from sb3_extra_buffers.compressed.dtypes import find_buffer_dtypes
 from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
+from sb3_extra_buffers.compressed.prioritized import (
+    CompressedDictPrioritizedReplayBuffer,
+    CompressedPrioritizedReplayBuffer,
+    PrioritizedReplayBuffer,
+    PrioritizedReplayBufferSamples,
+)
 from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, StorageError, find_smallest_dtype
 
 if TYPE_CHECKING:
@@ -27,18 +33,22 @@ if TYPE_CHECKING:
 __all__ = [
     "CompressedArray",
     "CompressedDictNStepReplayBuffer",
+    "CompressedDictPrioritizedReplayBuffer",
     "CompressedDictReplayBuffer",
     "CompressedDictRolloutBuffer",
     "CompressedHerReplayBuffer",
     "CompressedMaskableDictRolloutBuffer",
     "CompressedMaskableRolloutBuffer",
     "CompressedNStepReplayBuffer",
+    "CompressedPrioritizedReplayBuffer",
     "CompressedRecurrentDictRolloutBuffer",
     "CompressedRecurrentPPO",
     "CompressedRecurrentRolloutBuffer",
     "CompressedReplayBuffer",
     "CompressedRolloutBuffer",
     "MemoryUsage",
+    "PrioritizedReplayBuffer",
+    "PrioritizedReplayBufferSamples",
     "StorageError",
     "compressed_buffer_for",
     "compressed_kwargs",

@@ -29,7 +29,7 @@ class _MasksInBits(RolloutBuffer):
         self.buffer_size = 0
         super().reset()  # for mask_dims, before there are masks of that width
         mask_dims = self.mask_dims
-        self.buffer_size, self.action_space = steps, spaces.MultiDiscrete([1], dtype=space.dtype)
+        self.buffer_size, self.action_space = steps, spaces.MultiDiscrete([1], dtype=np.dtype(space.dtype))
         super().reset()  # for all the rest
         self.action_space, self.mask_dims = space, mask_dims
         self.action_masks = PackedMasks((steps, self.n_envs, mask_dims))

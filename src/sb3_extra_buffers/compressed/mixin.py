@@ -14,7 +14,7 @@ from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
 
 from sb3_extra_buffers.compressed.prefetch import prefetched
-from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, cast_exactly
+from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, cast_exactly, check_dtypes, make_spec
 from sb3_extra_buffers.storage.session import ReadSession, current_session
 
 Observations = CompressedArray | npt.NDArray[Any]
@@ -145,23 +145,39 @@ class CompressedBuffer(BaseBuffer):
         self, partners: Mapping[str | None, Observations], dtypes: Mapping[str, Any] | None, **options: Any
     ) -> dict[str | None, Observations]:
         arrays: dict[str | None, Observations] = {}
+        chosen = self._dtypes_by_key(dtypes)
         for key, space in self._spaces().items():
             obs_shape: Any = get_obs_shape(space)
             shape = (self.buffer_size, self.n_envs, *obs_shape)
+            # Checked for small observations, too: a wrong option should not wait for the first image.
+            make_spec(
+                options["compression_method"],
+                *check_dtypes(chosen[key], space.dtype, obs_shape),
+                options["compression_kwargs"],
+                options["decompression_kwargs"],
+            )
             if int(np.prod(obs_shape)) * np.dtype(space.dtype).itemsize < self.raw_below:
                 arrays[key] = np.zeros(shape, dtype=space.dtype)
                 continue
             partner = partners.get(key)
-            chosen = dtypes.get(key) if dtypes and key is not None and "elem_type" not in dtypes else dtypes
             arrays[key] = CompressedArray(
                 shape,
                 np.dtype(space.dtype),
                 obs_shape,
-                chosen,
+                chosen[key],
                 **options,
                 share_with=partner if isinstance(partner, CompressedArray) else None,
             )
         return arrays
+
+    def _dtypes_by_key(self, dtypes: Mapping[str, Any] | None) -> dict[str | None, Mapping[str, Any] | None]:
+        """One choice of types for all keys, or one for some of them."""
+        keys = self._spaces().keys()
+        if dtypes is None or not any(isinstance(value, Mapping) for value in dtypes.values()):
+            return dict.fromkeys(keys, dtypes)
+        if not dtypes.keys() <= keys:
+            raise ValueError(f"dtypes has the keys {list(dtypes)}, but the observation space has {list(keys)}")
+        return {key: dtypes.get(key) if key is not None else None for key in keys}
 
     def _install(self) -> None:
         """Give the parent its arrays, in the form it expects."""

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch as th
 from gymnasium import spaces
@@ -181,7 +182,7 @@ def _minibatches(buffer: Any, size: int | None) -> list[Any]:
 
 
 def _pickled(buffer: Any) -> Any:
-    return pickle.loads(pickle.dumps(buffer))
+    return pickle.loads(cloudpickle.dumps(buffer))  # takes classes that are defined inside of a test, too
 
 
 def _twins(pair: tuple[Any, Any], twin: Callable[[Any], Any]) -> tuple[Any, Any]:

@@ -93,7 +93,7 @@ class Training:
     :param parameter_digests: Hash of every tensor of the trained policy, by name
     :param changed: How many of them training changed
     :param updates: Gradient updates
-    :param seconds: How long ``learn`` took
+    :param seconds: How long ``learn`` took, with the other side's training at the same time
     """
 
     parameter_digests: Mapping[str, str]
