@@ -100,14 +100,15 @@ def frames_of(content: str, rng: np.random.Generator, shape: tuple[int, ...], dt
     dtype = np.dtype(dtype)
     if content == "game":
         yield from _game_frames(rng, shape, dtype)
+    still, game = _noise(rng, shape, dtype), _game_frames(rng, shape, dtype)
     kinds = {
         "noise": lambda: _noise(rng, shape, dtype),
         "extreme": lambda: _extreme(rng, shape, dtype),
-        "static": lambda still=_noise(rng, shape, dtype): still.copy(),
+        "static": still.copy,
         "zeros": lambda: np.zeros(shape, dtype),
     }
     if content == "mixed":
-        makers = [*kinds.values(), lambda game=_game_frames(rng, shape, dtype): next(game)]
+        makers = [*kinds.values(), lambda: next(game)]
         maker = makers[0]
         while True:
             if rng.random() < 0.3:

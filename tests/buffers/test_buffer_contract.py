@@ -21,7 +21,6 @@ from observation_streams import (
     contents_of,
     sampled,
     scribble,
-    space_of,
 )
 from stable_baselines3.common.buffers import (
     BaseBuffer,
@@ -147,7 +146,9 @@ def test_every_combination_of_options(cls: Any, optimize: bool, handle: bool) ->
     theirs = cls(60, space, ACTIONS, "cpu", 2, False, handle)
     for ours in (
         OURS[cls](60, space, ACTIONS, "cpu", 2, optimize, handle),
-        OURS[cls](60, space, ACTIONS, device="cpu", n_envs=2, optimize_memory_usage=optimize, handle_timeout_termination=handle),
+        OURS[cls](
+            60, space, ACTIONS, device="cpu", n_envs=2, optimize_memory_usage=optimize, handle_timeout_termination=handle
+        ),
     ):
         theirs.reset()
         world = world_for(cls)

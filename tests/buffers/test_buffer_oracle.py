@@ -174,9 +174,7 @@ def test_replay_options(data: Any, method: Any, optimize: bool, handle: bool, ac
     if data.draw(st.booleans()):
         ours = ours_class(*args, optimize, handle, compression_method=method)
     else:
-        ours = ours_class(
-            *args, compression_method=method, optimize_memory_usage=optimize, handle_timeout_termination=handle
-        )
+        ours = ours_class(*args, compression_method=method, optimize_memory_usage=optimize, handle_timeout_termination=handle)
     drive_replay(world, ours, theirs, actions)
 
 

@@ -10,7 +10,9 @@ from observation_streams import Stream
 from sb3_extra_buffers.storage import FrameIndex, FrameStore, make_spec, runs_type_for
 
 
-def make_store(stream: Stream, method: str | None = None, rows: int = 64, arrays: int = 2) -> tuple[FrameStore, list[FrameIndex]]:
+def make_store(
+    stream: Stream, method: str | None = None, rows: int = 64, arrays: int = 2
+) -> tuple[FrameStore, list[FrameIndex]]:
     """
     Make a store that fits a stream.
 

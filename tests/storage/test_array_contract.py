@@ -212,7 +212,9 @@ def test_every_type_bit_by_bit(dtype: str, method: str | None) -> None:
     else:
         data = np.frombuffer(rng.bytes(values[:6].nbytes), kind).reshape(values[:6].shape)
         values[:6] = data  # a cast between equal types moves bits
-        values.view(np.uint8)[:2] = np.frombuffer(rng.bytes(values[:2].nbytes), np.uint8).reshape(values[:2].view(np.uint8).shape)
+        values.view(np.uint8)[:2] = np.frombuffer(rng.bytes(values[:2].nbytes), np.uint8).reshape(
+            values[:2].view(np.uint8).shape
+        )
     if kind.kind == "f":
         values[3] = -0.0
         values[4] = np.nan
@@ -326,7 +328,11 @@ def test_copies_are_independent(method: str | None, how: str) -> None:
     }
     for original, expected in ((array, twin), (array.swapaxes(0, 1), twin.swapaxes(0, 1).copy())):
         other = makers[how](original)
-        assert (other.shape, other.dtype, other.compression_method) == (expected.shape, expected.dtype, array.compression_method)
+        assert (other.shape, other.dtype, other.compression_method) == (
+            expected.shape,
+            expected.dtype,
+            array.compression_method,
+        )
         assert_same_bits(np.asarray(other), expected)
         changed = expected.copy()
         rng = np.random.default_rng(0)
@@ -356,7 +362,8 @@ def test_arrays_that_share_frames() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "obs_shape"), [((5, 3, 4), np.uint8, (4,)), ((5, 2, 4), np.int8, (4,)), ((5, 2, 2, 2), np.uint8, (2, 2))]
+    ("shape", "dtype", "obs_shape"),
+    [((5, 3, 4), np.uint8, (4,)), ((5, 2, 4), np.int8, (4,)), ((5, 2, 2, 2), np.uint8, (2, 2))],
 )
 def test_arrays_that_cannot_share_frames(shape: Any, dtype: Any, obs_shape: Any) -> None:
     array = CompressedArray((5, 2, 4), np.uint8, (4,), compression_method="none")

@@ -51,7 +51,13 @@ def test_memory_order_and_back(layout: FrameLayout, n: int) -> None:
     kind = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[layout.itemsize]
     obs = np.random.default_rng(0).integers(0, 256, (n, *layout.obs_shape)).astype(kind)
     moved = np.ascontiguousarray(np.moveaxis(obs, 1, -1))
-    for given_obs in (obs, np.moveaxis(moved, -1, 1), np.asfortranarray(obs), obs[::-1][::-1], np.repeat(obs, 2, -1)[..., ::2]):
+    for given_obs in (
+        obs,
+        np.moveaxis(moved, -1, 1),
+        np.asfortranarray(obs),
+        obs[::-1][::-1],
+        np.repeat(obs, 2, -1)[..., ::2],
+    ):
         memory, turned = memory_order(given_obs, layout.axis)
         assert memory.flags.c_contiguous and memory.shape == (n, layout.obs_bytes)
         assert c_order(memory, turned, layout).tobytes() == obs.tobytes()

@@ -13,9 +13,10 @@ from observation_streams import CONTENTS, METHODS, Stack, Stream, needs_numba
 from store_kit import Ring, make_store
 
 from sb3_extra_buffers.storage import CompressedArray, FrameStore
+from sb3_extra_buffers.storage.coder import StreamState
 from sb3_extra_buffers.storage.directory import GroupDirectory
 from sb3_extra_buffers.storage.layout import FrameLayout, memory_order
-from sb3_extra_buffers.storage.matching import APPENDED, FRAME, match_batch
+from sb3_extra_buffers.storage.matching import FRAME, OTHER, match_batch
 
 REFERENCE = [method for method in METHODS if str(method).startswith("delta")]
 
@@ -178,7 +179,7 @@ def test_compiled_matching_is_the_same(kind: Any, data: Any) -> None:
             {
                 "last": np.zeros((3, layout.obs_bytes), np.uint8),
                 "known": np.zeros(3, np.bool_),
-                "newest": np.zeros(3, np.bool_),
+                "state": StreamState(3, depth),
                 "frames": np.zeros_like(store.frames),
                 "status": np.zeros(3, np.int64),
             }
@@ -197,25 +198,41 @@ def test_compiled_matching_is_the_same(kind: Any, data: Any) -> None:
         m = len(streams)
         compiled, plain = states
         assert (compiled["last"] == plain["last"]).all() and (compiled["known"] == plain["known"]).all()
-        tail_before = tail.copy()
+        tail_before, heads_before = tail.copy(), coder.heads.copy()
         coder.match(
-            memory[streams], compiled["last"], compiled["known"], streams, turned, compiled["newest"],
-            compiled["frames"][:m], compiled["status"][:m],
-        )  # fmt: skip
+            memory[streams],
+            compiled["last"],
+            compiled["known"],
+            streams,
+            turned,
+            compiled["state"],
+            compiled["frames"][:m],
+            compiled["status"][:m],
+        )
         match_batch(
-            memory[streams], plain["last"], plain["known"], streams, layout, turned, tail_before, plain["newest"],
-            plain["frames"][:m], plain["status"][:m],
-        )  # fmt: skip
-        coded = np.where(compiled["status"][:m] == APPENDED, FRAME, compiled["status"][:m])
-        np.testing.assert_array_equal(coded, plain["status"][:m])
-        for row in range(m):
+            memory[streams],
+            plain["last"],
+            plain["known"],
+            streams,
+            layout,
+            turned,
+            tail_before,
+            plain["state"].tail_is_newest,
+            plain["frames"][:m],
+            plain["status"][:m],
+        )
+        for row, env in enumerate(streams.tolist()):
+            coded = coder.heads[env] > heads_before[env]  # then the rest has been done, too
+            assert (FRAME if coded else compiled["status"][row]) == plain["status"][row]
             if plain["status"][row] == FRAME:
                 np.testing.assert_array_equal(compiled["frames"][row], plain["frames"][row])
-                coder.append(int(streams[row]), compiled["frames"][row], fresh=False)
-                for state in states:
-                    state["newest"][streams[row]] = True
-            elif plain["status"][row] == 4:
-                for state in states:  # what the store does for an observation that does not follow
-                    state["last"][streams[row]] = memory[streams[row]]
-                    state["known"][streams[row]] = True
-                    state["newest"][streams[row]] = False
+                np.testing.assert_array_equal(tail[env] if coded else compiled["frames"][row], plain["frames"][row])
+                if not coded:
+                    coder.append(env, compiled["frames"][row], fresh=False)
+            for state in states:  # what the store does afterwards
+                if plain["status"][row] == FRAME:
+                    state["state"].tail_is_newest[env] = True
+                elif plain["status"][row] == OTHER:
+                    state["last"][env] = memory[env]
+                    state["known"][env] = True
+                    state["state"].tail_is_newest[env] = False

@@ -61,7 +61,7 @@ class Dots(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.steps += 1
         move = int(np.sign(np.asarray(action).ravel()[0] - 0.5)) if self.action_space.shape else int(action) - 1
-        self.place = np.clip(self.place + [1, move], 0, 33)
+        self.place = np.clip(np.add(self.place, (1, move)), 0, 33)
         ended = bool(self.place[0] >= 33)
         return self._observe(), float(move), ended, self.steps >= 20, {}
 
@@ -114,7 +114,7 @@ def test_sac_with_dict_observations() -> None:
 
 
 def test_ppo_with_dict_observations() -> None:
-    options = dict(n_steps=64, batch_size=32, n_epochs=2, seed=1, device="cpu")
+    options: dict[str, Any] = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 1, "device": "cpu"}
     models = []
     for extra in ({}, {"rollout_buffer_class": CompressedDictRolloutBuffer}):
         models.append(PPO("MultiInputPolicy", envs(as_dict=True), **options, **extra, **net("cnn_output_dim")).learn(256))

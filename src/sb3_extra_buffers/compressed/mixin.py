@@ -38,6 +38,12 @@ def _hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
     return spaces.Box(0, 0, shape=(0,), dtype=np.uint8)
 
 
+def _all_floats(hollow: Any) -> bool:
+    """Whether a parent made floats of a hollow space, which is of bytes."""
+    arrays = list(hollow.values()) if isinstance(hollow, dict) else [hollow]
+    return all(array.dtype == np.float32 for array in arrays)
+
+
 def _parent_signature(cls: type) -> inspect.Signature:
     """What the SB3 class takes, its own keyword arguments and those of the class that it passes the others on to."""
     parameters: dict[str, inspect.Parameter] = {}
@@ -103,6 +109,8 @@ class CompressedBuffer(BaseBuffer):
         self._owns_observations = False
         super().__init__(*arguments.args, **arguments.kwargs)
         self._owns_observations = True
+        # Rollout buffers of SB3 2.7 keep, and sample, every observation as float32.
+        self._parent_floats = _all_floats(self.__dict__["observations"])
         self._adopt(space)
         self._arrays: dict[str, dict[str | None, Observations]] = {}
         for name in ("observations", "next_observations"):
@@ -152,7 +160,7 @@ class CompressedBuffer(BaseBuffer):
             # Checked for small observations, too: a wrong option should not wait for the first image.
             make_spec(
                 options["compression_method"],
-                *check_dtypes(chosen[key], space.dtype, obs_shape),
+                *check_dtypes(chosen[key], np.dtype(space.dtype), obs_shape),
                 options["compression_kwargs"],
                 options["decompression_kwargs"],
             )
@@ -252,7 +260,7 @@ class CompressedBuffer(BaseBuffer):
 
     def _finish(self, samples: Any) -> Any:
         """Apply ``normalize_images`` and ``output_dtype`` to samples."""
-        if not self.normalize_images and self.output_dtype == "raw":
+        if not self.normalize_images and self.output_dtype == "raw" and not self._parent_floats:
             return samples
         fields = {
             name: self._finish_observation(getattr(samples, name))
@@ -269,7 +277,7 @@ class CompressedBuffer(BaseBuffer):
     def _finish_tensor(self, tensor: th.Tensor, space: spaces.Space[Any]) -> th.Tensor:
         if self.normalize_images and is_image_space(space):
             return tensor.float() / 255.0
-        return tensor.float() if self.output_dtype == "float" else tensor
+        return tensor.float() if self.output_dtype == "float" or self._parent_floats else tensor
 
 
 class CompressedReplay(CompressedBuffer):

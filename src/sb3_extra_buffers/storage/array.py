@@ -180,7 +180,7 @@ class CompressedArray:
                 row = int(check_bounds(np.array(row), len(self), 0))
             obs = self._checked(value, self.shape[1:])
             if obs.size:
-                self._store.write_row(self._index, row, obs.reshape(len(obs), *self._store_shape))
+                self._store.write_row(self._index, row, obs if self.obs_shape else obs[:, None])
             return
         cells = self._usual_cells(index)
         rest = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,23 @@ def _power_of_two(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
+class StreamState:
+    """
+    The last observation of each stream, told in frames.
+
+    :param n_streams: Number of streams
+    :param depth: Frames in an observation
+    """
+
+    def __init__(self, n_streams: int, depth: int) -> None:
+        self.slots: npt.NDArray[np.int64] = np.full((n_streams, depth), ZERO, dtype=np.int64)
+        # How many of them, from the newest on, are consecutive.
+        self.runs: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
+        self.tail_is_newest: npt.NDArray[np.bool_] = np.zeros(n_streams, dtype=np.bool_)
+        self.entry_newest: npt.NDArray[np.uint32] = np.zeros(n_streams, dtype=np.uint32)
+        self.entry_pattern: npt.NDArray[np.uint32] = np.zeros(n_streams, dtype=np.uint32)
+
+
 class FrameCoder(ABC):
     """
     Owner of the log, and of all that is known of the last frame of each stream.
@@ -78,7 +95,7 @@ class FrameCoder(ABC):
         known: npt.NDArray[np.bool_],
         streams: npt.NDArray[np.int64],
         turned: bool,
-        tail_is_newest: npt.NDArray[np.bool_],
+        state: StreamState,
         frames: ByteArray,
         status: npt.NDArray[np.int64],
     ) -> bool:
@@ -90,19 +107,20 @@ class FrameCoder(ABC):
         :param known: Whether a stream has a last observation
         :param streams: ``(m,)``, distinct
         :param turned: Memory order of ``new`` and ``last``
-        :param tail_is_newest: Whether ``tail`` is the newest frame of the last observation
+        :param state: What is known of the last observations
         :param frames: ``(m, stride)``, filled
         :param status: ``(m,)``, filled
-        :return: Whether any observation is not the last one again
+        :return: Whether any status is not SAME
         """
 
     @abstractmethod
-    def append(self, stream: int, frame: ByteArray, fresh: bool = True) -> int:
+    def append(self, stream: int, frame: ByteArray, reclaim: Callable[[], None], fresh: bool = True) -> int:
         """
         Store a frame.
 
         :param stream: The stream
         :param frame: ``(stride,)``
+        :param reclaim: Calls ``release``, if that gives some space; asked before more is taken
         :param fresh: False when ``match`` has tried already to code it after the last one
         :return: Its number
         """
@@ -175,17 +193,6 @@ class FrameCoder(ABC):
         """Frames that are kept, whether in use or not."""
         return sum(self.log.slots[slot].frames for slot in self.log.order)
 
-    def wants_space(self) -> bool:
-        """
-        Tell whether the next frames may need a new segment or a larger directory.
-
-        :return: Whether it is time to look for what can be recycled
-        """
-        if not self.log.has_room(self.n_streams * self.room):
-            return True
-        ahead = (self.heads >> self.shift) - self.directory.oldest
-        return bool(ahead.max() + 2 >= self.directory.capacity)
-
     def release(self, oldest_frame: npt.NDArray[np.int64]) -> None:
         """
         Recycle what lies before the frames still in use.
@@ -196,9 +203,56 @@ class FrameCoder(ABC):
         self.log.release(oldest_group)
         self.directory.oldest[:] = oldest_group
 
-    def _slot_with_room(self) -> int:
+    def encode_frame(self, codec: Codec, frame: ByteArray) -> bytes:
+        """
+        Code a frame by itself.
+
+        :param codec: By what
+        :param frame: ``(frame_bytes,)``
+        :return: The blob
+        """
+        shape = self._planes
+        if shape is not None:  # red, green and blue of a pixel have more to do with each other than neighbours have
+            frame = np.ascontiguousarray(frame.reshape(shape).swapaxes(0, 1)).reshape(-1)
+        return codec.encode(frame)
+
+    def decode_frame(self, codec: Codec, blob: ByteArray, out: ByteArray) -> None:
+        """
+        Decode what ``encode_frame`` gave.
+
+        :param codec: By what
+        :param blob: The blob
+        :param out: ``(frame_bytes,)``, filled
+        """
+        shape = self._planes
+        if shape is None:
+            codec.decode(blob, out)
+            return
+        pixels = np.empty((shape[1], shape[0], shape[2]), dtype=np.uint8)
+        codec.decode(blob, pixels)
+        out.reshape(shape)[...] = pixels.swapaxes(0, 1)
+
+    @property
+    def _planes(self) -> tuple[int, int, int] | None:
+        layout = self.layout
+        if layout.outer > 1 or not 2 <= layout.group <= 4 or len(layout.obs_shape) < 3:
+            return None
+        return layout.group, layout.plane_bytes // layout.itemsize, layout.itemsize
+
+    def _slot_with_room(self, stream: int, group: int, reclaim: Callable[[], None]) -> int:
+        """
+        Find the segment for a group.
+
+        :param stream: Its stream
+        :param group: Its number
+        :param reclaim: See ``append``
+        :return: The slot
+        """
         if not self.log.has_room(self.room):
+            reclaim()
             self.log.open_segment()
+        elif not self.directory.has_room(stream, group):
+            reclaim()
         return self.log.current
 
     def _record_at(self, location: int) -> tuple[int, int, ByteArray]:
@@ -242,25 +296,25 @@ class PlainCoder(FrameCoder):
         known: npt.NDArray[np.bool_],
         streams: npt.NDArray[np.int64],
         turned: bool,
-        tail_is_newest: npt.NDArray[np.bool_],
+        state: StreamState,
         frames: ByteArray,
         status: npt.NDArray[np.int64],
     ) -> bool:
-        match_batch(new, last, known, streams, self.layout, turned, self.tail, tail_is_newest, frames, status)
+        match_batch(new, last, known, streams, self.layout, turned, self.tail, state.tail_is_newest, frames, status)
         return bool(status.any())
 
-    def append(self, stream: int, frame: ByteArray, fresh: bool = True) -> int:
+    def append(self, stream: int, frame: ByteArray, reclaim: Callable[[], None], fresh: bool = True) -> int:
         data = frame[: self.layout.frame_bytes]
-        blob: ByteArray = np.frombuffer(self.codec.encode(data), dtype=np.uint8)
+        blob: ByteArray = np.frombuffer(self.encode_frame(self.codec, data), dtype=np.uint8)
         kind = CODED
         if blob.size >= data.size:
             blob, kind = data, RAW
-        slot = self._slot_with_room()
+        number = int(self.heads[stream]) + 1
+        slot = self._slot_with_room(stream, number, reclaim)
         offset, record = self.log.allot(slot, HEADER_BYTES + blob.size)
         put_header(record, blob.size, kind, 1)
         record[HEADER_BYTES:] = blob
-        self.heads[stream] += 1
-        number = int(self.heads[stream])
+        self.heads[stream] = number
         self.directory.put(stream, number, slot << OFFSET_BITS | offset)
         segment = self.log.slots[slot]
         segment.last_group[stream] = number
@@ -296,7 +350,7 @@ class PlainCoder(FrameCoder):
         kind, _, body = self._record_at(int(self.directory.locations[stream, number % self.directory.capacity]))
         if kind == CODED:
             try:
-                self.codec.decode(body, out)
+                self.decode_frame(self.codec, body, out)
             except CodecError as error:
                 raise StorageError(f"frame {number} of environment {stream} is damaged: {error}") from error
         elif kind == RAW and body.size == out.size:

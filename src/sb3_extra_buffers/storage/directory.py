@@ -24,6 +24,16 @@ class GroupDirectory:
         """Groups that fit, for each stream."""
         return int(self.locations.shape[1])
 
+    def has_room(self, stream: int, group: int) -> bool:
+        """
+        Tell whether a group can be entered without growing.
+
+        :param stream: The stream
+        :param group: Its number
+        :return: Whether it fits
+        """
+        return bool(group - self.oldest[stream] < self.capacity)
+
     def put(self, stream: int, group: int, location: int) -> None:
         """
         Enter a group.
@@ -32,7 +42,7 @@ class GroupDirectory:
         :param group: Its number, at most one more than any before
         :param location: Where it lies
         """
-        if group - self.oldest[stream] >= self.capacity:
+        if not self.has_room(stream, group):
             self._grow()
         self.locations[stream, group % self.capacity] = location
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,37 +49,46 @@ class FrameLayout:
         """
         return cls(obs_shape, itemsize, 0, obs_shape[0])
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Planes along the axis."""
         return self.obs_shape[self.axis]
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Frames in an observation."""
         return self.length // self.group
 
-    @property
+    @cached_property
     def outer(self) -> int:
         """Elements before the axis."""
         return math.prod(self.obs_shape[: self.axis])
 
-    @property
+    @cached_property
     def plane_bytes(self) -> int:
         """Bytes of one plane's contiguous part."""
         return math.prod(self.obs_shape[self.axis + 1 :]) * self.itemsize
 
-    @property
+    @cached_property
     def part_bytes(self) -> int:
         """Bytes of one frame's contiguous part."""
         return self.group * self.plane_bytes
 
-    @property
+    @cached_property
     def frame_bytes(self) -> int:
         """Bytes of a frame."""
         return self.outer * self.part_bytes
 
-    @property
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of one row of a frame, 0 where a frame has only one."""
+        if self.outer == 1:
+            row = self.obs_shape[-1] * self.itemsize if self.axis < len(self.obs_shape) - 1 else self.frame_bytes
+        else:
+            row = self.obs_shape[self.axis - 1] * self.part_bytes
+        return row if row < self.frame_bytes else 0
+
+    @cached_property
     def obs_bytes(self) -> int:
         """Bytes of an observation."""
         return self.depth * self.frame_bytes
@@ -165,7 +175,9 @@ def memory_order(obs: npt.NDArray[Any], axis: int) -> tuple[ByteArray, bool]:
     :return: ``(n, obs_bytes)`` and whether the stack's axis is the last in memory while it is the first in ``obs``
     """
     n = len(obs)
-    if not obs.flags.c_contiguous and axis == 0 and obs.ndim > 2:
+    if obs.flags.c_contiguous:
+        return obs.reshape(n, -1).view(np.uint8), False
+    if axis == 0 and obs.ndim > 2:
         turned = obs.transpose(0, *range(2, obs.ndim), 1)
         if turned.flags.c_contiguous:
             return turned.reshape(-1).view(np.uint8).reshape(n, -1), True

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order
 
 SAME = 0
-"""Equal to the last observation."""
+"""Equal to the last observation, or dealt with already."""
 APPENDED = 1
-"""One frame further, and that frame is coded already."""
+"""One frame further, and that frame is coded already; only the index entry is to be made."""
 FRAME = 2
 """One frame further; the frame awaits coding."""
 REPEAT = 3

@@ -84,12 +84,12 @@ def get_u32(data: ByteArray, offset: int) -> int:
 
 def padded(size: int) -> int:
     """
-    Round up to whole words, so that frames can be compared eight bytes at a time.
+    Round up to whole words and one more, so that frames can be read eight bytes at a time from any byte on.
 
     :param size: Bytes
     :return: Bytes, a multiple of eight
     """
-    return -(-size // 8) * 8
+    return -(-size // 8) * 8 + 8
 
 
 def padded_rows(rows: int, size: int) -> ByteArray:

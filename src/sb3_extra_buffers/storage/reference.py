@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.codecs import Codec, CodecError, has_numba
-from sb3_extra_buffers.storage.coder import FrameCoder, IndexTable
+from sb3_extra_buffers.storage.coder import FrameCoder, IndexTable, StreamState
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
 from sb3_extra_buffers.storage.matching import pixels_are_words
@@ -65,7 +65,7 @@ class ReferenceCoder(FrameCoder):
         self.codec = codec
         self.packer = packer
         self.group_frames = 1 << shift
-        self.limit = max(size // 8, 16)
+        self.limit = max(size // 8, 32)
         self.staging: ByteArray = np.zeros((n_streams, _BODY + 3 * size + 64), dtype=np.uint8)
         self.staged: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
         self.counts: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
@@ -77,6 +77,7 @@ class ReferenceCoder(FrameCoder):
         self.key_costs: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
         self.pays: npt.NDArray[np.bool_] = np.ones(n_streams, dtype=np.bool_)
         self.coded_records = 0
+        self.favour: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
         self._bind()
 
     def _bind(self) -> None:
@@ -91,13 +92,13 @@ class ReferenceCoder(FrameCoder):
         self._read_rows: Any = read.read_rows
         self._flat_cells: Any = read.flat_cells
         layout = self.layout
-        size, item = layout.frame_bytes, layout.itemsize
-        flat = (layout.depth, layout.outer, layout.depth * layout.part_bytes, layout.part_bytes, item, 0, size)
+        size, item, row = layout.frame_bytes, layout.itemsize, layout.row_bytes
+        flat = (layout.depth, layout.outer, layout.depth * layout.part_bytes, layout.part_bytes, item, 0, size, row)
         pixels = layout.plane_bytes // item
-        turned = (layout.depth, pixels, layout.length * item, layout.group * item, item, 1, size)
+        turned = (layout.depth, pixels, layout.length * item, layout.group * item, item, 1, size, row)
         self._memory_geometry = np.array([flat, turned], dtype=np.int64)
-        self._out_geometry = np.array([layout.outer, layout.part_bytes, size, layout.depth], dtype=np.int64)
-        self._tail_words = self.tail.view(np.uint64)
+        self._out_geometry = np.array([layout.outer, layout.part_bytes, size, layout.depth, row], dtype=np.int64)
+        self._shifted = padded_rows(1, size)[0]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
@@ -125,7 +126,7 @@ class ReferenceCoder(FrameCoder):
         known: npt.NDArray[np.bool_],
         streams: npt.NDArray[np.int64],
         turned: bool,
-        tail_is_newest: npt.NDArray[np.bool_],
+        state: StreamState,
         frames: ByteArray,
         status: npt.NDArray[np.int64],
     ) -> bool:
@@ -140,17 +141,21 @@ class ReferenceCoder(FrameCoder):
             streams,
             geometry,
             self.tail,
-            self._tail_words,
-            tail_is_newest,
+            state.tail_is_newest,
             frames,
-            frames.view(np.uint64),
             self.staging,
             self.staged,
             self.counts,
             self.heads,
+            state.slots,
+            state.runs,
+            state.entry_newest,
+            state.entry_pattern,
             self.group_frames,
             self.limit,
             self.staging.shape[1] - READ_AHEAD,
+            self._shifted,
+            self.favour,
             status,
         )
         return bool(changed)
@@ -161,10 +166,10 @@ class ReferenceCoder(FrameCoder):
         cells = np.empty(len(rows), dtype=np.int64)
         return cells if self._flat_cells(rows, columns, n_rows, self.n_streams, cells) else None
 
-    def append(self, stream: int, frame: ByteArray, fresh: bool = True) -> int:
+    def append(self, stream: int, frame: ByteArray, reclaim: Callable[[], None], fresh: bool = True) -> int:
         if not (fresh and self._append_to_open(stream, frame)):
             self._close(stream)
-            self._open(stream, frame)
+            self._open(stream, frame, reclaim)
         self.tail[stream] = frame
         number = (int(self.groups[stream]) << self.shift) + int(self.counts[stream]) - 1
         self.heads[stream] = number
@@ -184,11 +189,13 @@ class ReferenceCoder(FrameCoder):
         staging = self.staging[stream]
         return int(
             self._encode(
-                reference,
-                frame,
-                reference.view(np.uint64),
-                frame.view(np.uint64),
+                _address(reference),
+                _address(frame),
                 self.layout.frame_bytes,
+                self.layout.row_bytes,
+                _address(self._shifted),
+                self.favour,
+                stream,
                 staging,
                 start,
                 min(start + limit, staging.size - READ_AHEAD),
@@ -227,9 +234,9 @@ class ReferenceCoder(FrameCoder):
         packed[HEADER_BYTES + _U32 :] = np.frombuffer(blob, dtype=np.uint8)
         return packed
 
-    def _open(self, stream: int, frame: ByteArray) -> None:
+    def _open(self, stream: int, frame: ByteArray, reclaim: Callable[[], None]) -> None:
         """Begin a group with a frame."""
-        slot = self._slot_with_room()
+        slot = self._slot_with_room(stream, int(self.groups[stream]) + 1, reclaim)
         segment = self.log.slots[slot]
         segment.reserved += self.staging.shape[1]
         self.open_slots[stream] = slot
@@ -263,7 +270,7 @@ class ReferenceCoder(FrameCoder):
         return True
 
     def _open_coded(self, stream: int, frame: ByteArray) -> bool:
-        blob = self.codec.encode(frame[: self.layout.frame_bytes])
+        blob = self.encode_frame(self.codec, frame[: self.layout.frame_bytes])
         if len(blob) >= self.layout.frame_bytes:
             return False
         self._begin_record(stream, CODED, len(blob))
@@ -312,6 +319,7 @@ class ReferenceCoder(FrameCoder):
             self.open_slots,
             expanded,
             expansions,
+            np.empty((2, padded(self.layout.frame_bytes)), dtype=np.uint8),
         )
         nbytes = len(outs) * outs[0].size
         result = in_halves(lambda first, last: self._read_rows(first, last, *arguments), len(cells), nbytes)
@@ -336,7 +344,7 @@ class ReferenceCoder(FrameCoder):
             try:
                 if kind == CODED and size <= body.size - _U32:
                     frame = padded_rows(1, self.layout.frame_bytes)[0]
-                    self.codec.decode(body[_U32 : _U32 + size], frame[: self.layout.frame_bytes])
+                    self.decode_frame(self.codec, body[_U32 : _U32 + size], frame[: self.layout.frame_bytes])
                     rest = body[_U32 + size :]
                     rows.append((frame.ctypes.data, rest.ctypes.data, rest.size))
                 elif kind == PACKED and self.packer is not None and size <= self.staging.shape[1]:

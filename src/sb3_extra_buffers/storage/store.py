@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sb3_extra_buffers.storage.coder import FrameCoder, StreamState
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order, find_stack, memory_order
 from sb3_extra_buffers.storage.matching import APPENDED, OTHER, REPEAT, SAME
 from sb3_extra_buffers.storage.methods import CoderSpec
-from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, RUN, UNWRITTEN, ZERO, PatternTable
+from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, UNWRITTEN, ZERO, PatternTable
 from sb3_extra_buffers.storage.records import padded_rows
 
-_SCAN = 1 << 16  # cells looked at together, to keep temporary arrays small
+_BLOCK = 256  # rows
+_NOTHING = np.iinfo(np.int64).max
 _LAST_PROBE = 1 << 12
 _FIRST_CHECK = 1 << 10
 _BATCH = 256
@@ -36,6 +38,9 @@ class FrameIndex:
 
     newest: npt.NDArray[np.uint32]
     pattern: npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+    # The oldest frame of each stream, by blocks of rows, and which blocks were written since that was found out.
+    oldest: npt.NDArray[np.int64]
+    written: npt.NDArray[np.bool_]
 
 
 class FrameStore:
@@ -57,7 +62,6 @@ class FrameStore:
         self.make_coder = make_coder
         self.indexes: list[FrameIndex] = []
         self.writes = 0
-        self.collect_at = 1
         self._all = np.arange(n_streams, dtype=np.int64)
         self._begin(FrameLayout.whole(obs_shape, self.dtype.itemsize))
 
@@ -65,22 +69,26 @@ class FrameStore:
         """Start with an empty log."""
         n, depth = self.n_streams, layout.depth
         self.layout = layout
-        self.coder = self.make_coder(layout, n)
+        # Made at the first use: a coder may have to load compiled code.
+        self._coder: FrameCoder | None = None
         self.patterns = PatternTable(depth)
         self.last: ByteArray = np.zeros((n, layout.obs_bytes), dtype=np.uint8)
         self.known: npt.NDArray[np.bool_] = np.zeros(n, dtype=np.bool_)
         self.turned = False
-        # The frames of each stream's last observation, how many of them are consecutive, and its index entry.
-        self.slots: list[list[int]] = [[ZERO] * depth for _ in range(n)]
-        self.runs = [0] * n
-        self.tail_is_newest: npt.NDArray[np.bool_] = np.zeros(n, dtype=np.bool_)
-        self.entry_newest: npt.NDArray[np.uint32] = np.zeros(n, dtype=np.uint32)
-        self.entry_pattern: npt.NDArray[np.uint32] = np.zeros(n, dtype=np.uint32)
+        self.state = StreamState(n, depth)
         self.frames = padded_rows(n, layout.frame_bytes)
         self.status: npt.NDArray[np.int64] = np.zeros(n, dtype=np.int64)
         self.overwritten = 0
         self.check_at = _FIRST_CHECK
+        self.must_compact = False
         self.pattern_limit = _NARROW_LIMIT
+
+    @property
+    def coder(self) -> FrameCoder:
+        """What stores the frames."""
+        if self._coder is None:
+            self._coder = self.make_coder(self.layout, self.n_streams)
+        return self._coder
 
     def new_index(self, cells: int) -> FrameIndex:
         """
@@ -89,21 +97,31 @@ class FrameStore:
         :param cells: How many
         :return: The index; the store keeps what it refers to
         """
-        index = FrameIndex(np.zeros(cells, dtype=np.uint32), np.zeros(cells, dtype=np.uint16))
+        index = self._index_of(cells)
         self.indexes.append(index)
-        # A scan of the index for what can be recycled is worth its while once this much may be found.
-        self.collect_at = max(sum(len(index.pattern) for index in self.indexes) // 64, 1)
         return index
+
+    def _index_of(self, cells: int) -> FrameIndex:
+        blocks = -(-cells // (_BLOCK * self.n_streams))
+        return FrameIndex(
+            np.zeros(cells, dtype=np.uint32),
+            np.zeros(cells, dtype=np.uint16),
+            np.full((blocks, self.n_streams), _NOTHING, dtype=np.int64),
+            np.zeros(blocks, dtype=np.bool_),
+        )
 
     def clear(self) -> None:
         """Forget all observations; layout and memory stay."""
         for index in self.indexes:
             index.newest[:] = 0
             index.pattern[:] = UNWRITTEN
-        log = self.coder.log
-        log.clear()
+            index.oldest[:] = _NOTHING
+            index.written[:] = False
+        before = self._coder
         self._begin(self.layout)
-        self.coder.log = log
+        if before is not None:
+            before.log.clear()
+            self.coder.log = before.log
 
     def written_cells(self) -> int:
         """
@@ -146,6 +164,7 @@ class FrameStore:
         first = row * self.n_streams
         if index.pattern[first : first + self.n_streams].any():
             self.overwritten += self.n_streams
+        index.written[row // _BLOCK] = True
         self._write(index, slice(first, first + self.n_streams), self._all, obs)
 
     def write_cells(self, index: FrameIndex, cells: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> None:
@@ -167,6 +186,7 @@ class FrameStore:
                 seen.add(stream)
                 stop += 1
             self.overwritten += int(np.count_nonzero(index.pattern[cells[start:stop]]))
+            index.written[cells[start:stop] // (self.n_streams * _BLOCK)] = True
             self._write(index, cells[start:stop], streams[start:stop], obs[start:stop])
             start = stop
 
@@ -177,8 +197,8 @@ class FrameStore:
         streams: npt.NDArray[np.int64],
         obs: npt.NDArray[Any],
     ) -> None:
-        if self.overwritten >= self.collect_at and self.coder.wants_space():
-            self._collect()
+        if self.must_compact:
+            self._rebuild(self.layout)
         if len(self.patterns) + self.n_streams > self.pattern_limit:
             self._rebuild(self.layout)  # forgets patterns that are no longer in use
         self.writes += 1
@@ -191,7 +211,7 @@ class FrameStore:
             self._turn(turned)
         m = len(streams)
         frames, status = self.frames[:m], self.status[:m]
-        if self.coder.match(memory, self.last, self.known, streams, turned, self.tail_is_newest, frames, status):
+        if self.coder.match(memory, self.last, self.known, streams, turned, self.state, frames, status):
             for row, (stream, what) in enumerate(zip(streams.tolist(), status.tolist(), strict=True)):
                 if what == SAME:
                     continue
@@ -199,28 +219,27 @@ class FrameStore:
                     self._write_other(stream, memory[row : row + 1])
                     continue
                 if what == APPENDED:
-                    number = int(self.coder.heads[stream])
-                elif what == REPEAT:
-                    number = self.slots[stream][-1]
+                    self._enter(stream)
+                    continue
+                if what == REPEAT:
+                    number = int(self.state.slots[stream, -1])
                 else:
-                    number = self.coder.append(stream, frames[row], fresh=False)
+                    number = self.coder.append(stream, frames[row], self._reclaim, fresh=False)
                 self._move_on(stream, number)
         whole = streams is self._all
-        index.newest[cells] = self.entry_newest if whole else self.entry_newest[streams]
-        index.pattern[cells] = self.entry_pattern if whole else self.entry_pattern[streams]
+        state = self.state
+        index.newest[cells] = state.entry_newest if whole else state.entry_newest[streams]
+        index.pattern[cells] = state.entry_pattern if whole else state.entry_pattern[streams]
 
     def _move_on(self, stream: int, number: int) -> None:
         """The last observation of a stream, less its oldest frame, plus this one."""
-        slots = self.slots[stream]
-        self.runs[stream] = self.runs[stream] + 1 if number == slots[-1] + 1 else 1
-        del slots[0]
-        slots.append(number)
-        self.tail_is_newest[stream] = True
-        if self.runs[stream] >= len(slots):
-            self.entry_newest[stream] = number & ROUND
-            self.entry_pattern[stream] = RUN
-        else:
-            self._enter(stream)
+        state = self.state
+        slots = state.slots[stream]
+        state.runs[stream] = state.runs[stream] + 1 if number == slots[-1] + 1 else 1
+        slots[:-1] = slots[1:]
+        slots[-1] = number
+        state.tail_is_newest[stream] = True
+        self._enter(stream)
 
     def _write_other(self, stream: int, memory: ByteArray) -> None:
         """An observation that does not follow from the last one: look for each of its frames."""
@@ -232,7 +251,7 @@ class FrameStore:
             head = int(self.coder.heads[stream])
             known = [
                 (number, frame)
-                for number, frame in zip(self.slots[stream], before, strict=True)
+                for number, frame in zip(self.state.slots[stream].tolist(), before, strict=True)
                 if number != ZERO and head - number < MAX_DISTANCE
             ]
         slots = []
@@ -244,9 +263,9 @@ class FrameStore:
                     number = self._append(stream, frame)
                     known.append((number, frame))
             slots.append(number)
-        self.slots[stream] = slots
-        self.runs[stream] = 0
-        self.tail_is_newest[stream] = slots[-1] == self.coder.heads[stream]
+        self.state.slots[stream] = slots
+        self.state.runs[stream] = 0
+        self.state.tail_is_newest[stream] = slots[-1] == self.coder.heads[stream]
         self._enter(stream)
         self.last[stream] = memory[0]
         self.known[stream] = True
@@ -254,15 +273,15 @@ class FrameStore:
     def _append(self, stream: int, frame: ByteArray) -> int:
         row = padded_rows(1, self.layout.frame_bytes)[0]
         row[: frame.size] = frame
-        return self.coder.append(stream, row)
+        return self.coder.append(stream, row, self._reclaim)
 
     def _enter(self, stream: int) -> None:
         """Make the index entry for the frames of a stream's last observation."""
-        slots = self.slots[stream]
+        slots = self.state.slots[stream].tolist()
         newest = max(slots)
         offsets = tuple([ZERO if number == ZERO else newest - number for number in slots])
-        self.entry_newest[stream] = max(newest, 0) & ROUND
-        self.entry_pattern[stream] = self.patterns.intern(offsets)
+        self.state.entry_newest[stream] = max(newest, 0) & ROUND
+        self.state.entry_pattern[stream] = self.patterns.intern(offsets)
 
     def _turn(self, turned: bool) -> None:
         """Bring the last observations into the other memory order."""
@@ -307,34 +326,38 @@ class FrameStore:
 
     # -- housekeeping ---------------------------------------------------------------------------------------------
 
-    def _collect(self) -> None:
+    def _reclaim(self) -> None:
         """Recycle what overwritten cells have left behind."""
+        if not self.overwritten:
+            return
         self.overwritten = 0
         self.coder.release(self._oldest_frames())
         held = self.coder.stored_frames
         if held > self.check_at:
             # Cells may be overwritten in any order; then old segments stay for the sake of a few frames.
             live = self._count_live()
-            if 2 * live < held:
-                self._rebuild(self.layout)
+            self.must_compact = 2 * live < held
             self.check_at = max(_FIRST_CHECK, 2 * live)
 
     def _oldest_frames(self) -> npt.NDArray[np.int64]:
         """For each stream the oldest frame in use."""
-        heads = self.coder.heads
-        reach = self.patterns.reach
-        oldest = heads.copy()
-        for stream, slots in enumerate(self.slots):
+        oldest = self.coder.heads.copy()
+        for stream, slots in enumerate(self.state.slots.tolist()):
             oldest[stream] = min((number for number in slots if number != ZERO), default=oldest[stream])
-        step = max(_SCAN // self.n_streams, 1) * self.n_streams
         for index in self.indexes:
-            for start in range(0, len(index.pattern), step):
-                pattern = index.pattern[start : start + step].reshape(-1, self.n_streams)
-                newest = index.newest[start : start + step].reshape(-1, self.n_streams)
-                back = reach[pattern]
-                age = np.where(back < 0, 0, ((heads - newest) & ROUND) + back)
-                np.minimum(oldest, heads - age.max(axis=0), out=oldest)
+            for block in np.flatnonzero(index.written).tolist():
+                self._scan_block(index, block)
+            index.written[:] = False
+            np.minimum(oldest, index.oldest.min(axis=0, initial=_NOTHING), out=oldest)
         return np.maximum(oldest, 0)
+
+    def _scan_block(self, index: FrameIndex, block: int) -> None:
+        """Find the oldest frame of each stream in a block of rows."""
+        cells = slice(block * _BLOCK * self.n_streams, (block + 1) * _BLOCK * self.n_streams)
+        heads = self.coder.heads
+        back = self.patterns.reach[index.pattern[cells].reshape(-1, self.n_streams)]
+        age = ((heads - index.newest[cells].reshape(-1, self.n_streams)) & ROUND) + back
+        index.oldest[block] = np.where(back < 0, _NOTHING, heads - age).min(axis=0)
 
     def _chronicle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """All written cells in the order of their frames: index, cell, and the number of the newest frame."""
@@ -381,6 +404,7 @@ class FrameStore:
             fresh.pattern_limit = _NARROW_LIMIT
         for index, twin in zip(self.indexes, twins, strict=True):
             index.newest, index.pattern = twin.newest, twin.pattern.astype(np.uint16) if narrow else twin.pattern
+            index.oldest, index.written = twin.oldest, twin.written
         indexes, writes = self.indexes, self.writes
         self.__dict__.update(fresh.__dict__)
         self.indexes, self.writes = indexes, writes
@@ -388,6 +412,6 @@ class FrameStore:
     def _remember(self, fresh: FrameStore, stream: int) -> None:
         """Make a stream's last observation the last one in a new store, too."""
         memory = c_order(self.last[stream : stream + 1], self.turned, self.layout)
-        scrap = FrameIndex(np.zeros(self.n_streams, dtype=np.uint32), np.zeros(self.n_streams, dtype=np.uint16))
+        scrap = fresh._index_of(self.n_streams)
         obs = memory.view(self.dtype).reshape(1, *self.obs_shape)
         fresh.write_cells(scrap, np.array([stream]), obs)

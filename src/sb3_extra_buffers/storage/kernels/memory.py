@@ -63,6 +63,16 @@ def store_word(typingctx, address, value):
     return types.void(types.uint64, types.uint64), codegen
 
 
+@intrinsic
+def trailing_zeros(typingctx, value):
+    """Count the zero bits below the lowest set bit of a word that is not zero."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
 @jit_kernel
 def address_of(array):
     """Address of an array's first byte."""

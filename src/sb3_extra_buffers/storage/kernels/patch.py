@@ -1,13 +1,17 @@
 """
-Compiled: one frame as a patch on another frame of the same size..
+Compiled: one frame as a patch on another frame of the same size, or on itself, one row up.
 
-A patch is a list of tokens and an end mark. A token skips what is equal, then changes what is not::
+A patch is ``u16 length`` and that many bytes of tokens. A token skips what is equal, then changes what is not::
 
-    skip    u8, below 254; 255: a u32 follows; 254 here is the end mark
+    skip    u8, below 253; 255: a u32 follows
     change  u8: length - 1, below 127; 127: a u32 length follows; top bit set: a fill
     data    the changed bytes, or for a fill the one byte that they all are
 
-Indices are unsigned: numba's wrap-around check on signed ones stops vectorisation.
+If the first byte is 253, what is skipped is not what the reference has there but what the frame itself has one row above.
+That suits flat areas that move, such as segmentation masks, and needs no reference at all: reading can begin there.
+
+Frames are given by address and read eight bytes at a time, so up to seven bytes after them are read; they must be allocated
+and, where two frames are compared, equal.
 """
 
 from __future__ import annotations
@@ -15,15 +19,20 @@ from __future__ import annotations
 from numba import int64, uint8, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
-from sb3_extra_buffers.storage.kernels.memory import load_word, store_word
+from sb3_extra_buffers.storage.kernels.memory import copy_bytes, load_word, memory_at, store_word, trailing_zeros
 
-END = 254
+UP = 253
 ESCAPE = 255
 FILL = 128
 LONG = 127
 FILL_MIN = 6  # a fill costs 3 bytes and ends the literal run before it
 GAP_MIN = 3  # a shorter stretch of equal bytes is cheaper copied than skipped
 TOKEN_MAX = 10
+PREFIX = 2
+MAX_PATCH = (1 << 16) - 1
+_SMALL = 32  # a patch of less than this part of the frame is good enough
+_STAY = 8  # frames for which the row above is taken without trying the reference again
+_EVERY = 0x0101010101010101
 
 
 @jit_kernel
@@ -39,7 +48,7 @@ def _put_token(out, pos, stop, skip, length, fill):
     if pos + TOKEN_MAX + data > stop:
         return int64(-1)
     p = uint64(pos)
-    if skip < END:
+    if skip < UP:
         out[p] = uint8(skip)
         p += uint64(1)
     else:
@@ -58,37 +67,49 @@ def _put_token(out, pos, stop, skip, length, fill):
 
 
 @jit_kernel
-def encode_patch(ref, cur, ref_words, cur_words, size, out, pos, stop):
-    """
-    Write the patch that makes ``cur`` of ``ref``.
+def _next_difference(ref, cur, i, size):
+    """Index of the first byte from ``i`` on that differs; ``size`` or more where none does."""
+    while i < size:
+        difference = load_word(ref + uint64(i)) ^ load_word(cur + uint64(i))
+        if difference:
+            return i + int64(trailing_zeros(difference) >> uint64(3))
+        i += 8
+    return i
 
-    :param ref: Bytes, padded with zeros to whole words
-    :param cur: Likewise
-    :param ref_words: The same memory as uint64
-    :param cur_words: Likewise
+
+@jit_kernel
+def _fill_end(cur, i, size, value):
+    """Index of the first byte from ``i`` on that is not ``value``."""
+    word = uint64(value) * uint64(_EVERY)
+    while i < size:
+        difference = load_word(cur + uint64(i)) ^ word
+        if difference:
+            return min(size, i + int64(trailing_zeros(difference) >> uint64(3)))
+        i += 8
+    return size
+
+
+@jit_kernel
+def encode_tokens(ref, cur, size, out, pos, stop):
+    """
+    Write the tokens that make ``cur`` of ``ref``.
+
+    :param ref: Address
+    :param cur: Address
     :param size: Bytes of the frame
     :param out: Where to
     :param pos: From where in ``out``
     :param stop: Up to where
-    :return: The position after the patch, or -1 when it does not fit: then a reference does not pay
+    :return: The position after them, or -1 when they do not fit: then this reference does not pay
     """
-    n_words = uint64((size + 7) >> 3)
+    before = memory_at(ref, size)
+    now = memory_at(cur, size)
     i = int64(0)
     done = int64(0)
     while True:
-        while i < size and (i & 7) != 0 and ref[uint64(i)] == cur[uint64(i)]:
-            i += 1
+        i = _next_difference(ref, cur, i, size)
         if i >= size:
-            break
-        if (i & 7) == 0:
-            w = uint64(i >> 3)
-            while w < n_words and ref_words[w] == cur_words[w]:
-                w += uint64(1)
-            if w >= n_words:
-                break
-            i = int64(w) << 3
-            while ref[uint64(i)] == cur[uint64(i)]:
-                i += 1
+            return pos
         # A change begins at i: find where it ends, or where a fill takes over.
         begin = i
         end = begin + 1
@@ -97,15 +118,15 @@ def encode_patch(ref, cur, ref_words, cur_words, size, out, pos, stop):
         fill = int64(-1)
         j = begin + 1
         while j < size:
-            value = cur[uint64(j)]
-            if value == cur[uint64(j - 1)]:
+            value = now[uint64(j)]
+            if value == now[uint64(j - 1)]:
                 repeats += 1
                 if repeats >= FILL_MIN:
                     fill = j - FILL_MIN + 1
                     break
             else:
                 repeats = 1
-            if value == ref[uint64(j)]:
+            if value == before[uint64(j)]:
                 gap += 1
                 if gap >= GAP_MIN:
                     break
@@ -121,14 +142,12 @@ def encode_patch(ref, cur, ref_words, cur_words, size, out, pos, stop):
             if pos < 0:
                 return int64(-1)
             for t in range(length):
-                out[uint64(pos + t)] = cur[uint64(begin + t)]
+                out[uint64(pos + t)] = now[uint64(begin + t)]
             pos += length
             done = end
         if fill >= 0:
-            value = cur[uint64(fill)]
-            after = fill + FILL_MIN
-            while after < size and cur[uint64(after)] == value:
-                after += 1
+            value = now[uint64(fill)]
+            after = _fill_end(cur, fill + FILL_MIN, size, value)
             pos = _put_token(out, pos, stop, fill - done, after - fill, True)
             if pos < 0:
                 return int64(-1)
@@ -136,14 +155,99 @@ def encode_patch(ref, cur, ref_words, cur_words, size, out, pos, stop):
             pos += 1
             done = after
         i = done
-    if pos >= stop:
-        return int64(-1)
-    out[uint64(pos)] = uint8(END)
-    return int64(pos + 1)
 
 
 @jit_kernel
-def apply_patch(pos, stop, frame, size):
+def _encode_up(cur, size, row, shifted, out, pos, stop):
+    """Write the tokens on the frame itself, one row up; ``shifted`` is scratch for it."""
+    if pos >= stop:
+        return int64(-1)
+    memory_at(shifted, row)[:] = uint8(0)
+    copy_bytes(shifted + uint64(row), cur, uint64(size - row))
+    out[uint64(pos)] = uint8(UP)
+    return encode_tokens(shifted, cur, size, out, pos + 1, stop)
+
+
+@jit_kernel
+def encode_patch(ref, cur, size, row, shifted, favour, stream, out, pos, stop):
+    """
+    Write the patch that makes ``cur``, on ``ref`` or on itself one row up, whichever is smaller.
+
+    :param ref: Address of the reference
+    :param cur: Address of the frame
+    :param size: Bytes of the frame
+    :param row: Bytes of a row; 0 where there are none
+    :param shifted: Address of scratch as large as a frame
+    :param favour: For each stream for how many frames yet the row above is taken without trying the reference
+    :param stream: The stream
+    :param out: Where to
+    :param pos: From where in ``out``
+    :param stop: Up to where
+    :return: The position after the patch, or -1 when it does not fit: then neither pays
+    """
+    begin = pos + PREFIX
+    stop = min(stop, begin + MAX_PATCH)
+    end = int64(-1)
+    if row > 0 and favour[stream] > 0:
+        favour[stream] -= 1
+        end = _encode_up(cur, size, row, shifted, out, begin, stop)
+    if end < 0:
+        end = encode_tokens(ref, cur, size, out, begin, stop)
+        if row > 0 and (end < 0 or (end - begin) * _SMALL > size):
+            start = begin if end < 0 else end
+            last = stop if end < 0 else min(stop, end + (end - begin))  # only if it is smaller
+            other = _encode_up(cur, size, row, shifted, out, start, last)
+            if other >= 0:
+                favour[stream] = _STAY
+                for t in range(other - start):
+                    out[uint64(begin + t)] = out[uint64(start + t)]
+                end = begin + (other - start)
+    if end < 0:
+        return end
+    out[uint64(pos)] = uint8((end - begin) & 255)
+    out[uint64(pos + 1)] = uint8((end - begin) >> 8)
+    return end
+
+
+@jit_kernel
+def _copy_from_above(target, count, row):
+    """Copy bytes from one row up; a row at a time, as the source may be what was just copied."""
+    while count > uint64(0):
+        some = min(count, row)
+        copy_bytes(target, target - row, some)
+        target += some
+        count -= some
+
+
+@jit_kernel
+def patch_end(pos, stop):
+    """
+    Find where a patch ends, without reading its tokens.
+
+    :param pos: Address of the patch
+    :param stop: Address up to which there is something to read
+    :return: Address after the patch, or 0 when it is damaged
+    """
+    if pos + uint64(PREFIX) > stop:
+        return uint64(0)
+    end = pos + uint64(PREFIX) + (load_word(pos) & uint64(MAX_PATCH))
+    return end if end <= stop else uint64(0)
+
+
+@jit_kernel
+def is_up(pos, end):
+    """
+    Tell whether a patch needs no reference.
+
+    :param pos: Address of the patch
+    :param end: Address after it
+    :return: Whether it is on the frame itself
+    """
+    return end > pos + uint64(PREFIX) and (load_word(pos) >> uint64(8 * PREFIX)) & uint64(255) == uint64(UP)
+
+
+@jit_kernel
+def apply_patch(pos, stop, frame, size, row):
     """
     Change a frame as a patch says; whatever the patch holds, only ``size`` bytes of the frame are changed.
 
@@ -152,19 +256,26 @@ def apply_patch(pos, stop, frame, size):
     allocated.
 
     :param pos: Address of the patch
-    :param stop: Address up to which the patch may reach
+    :param stop: Address after it
     :param frame: Address of the reference, changed in place
     :param size: Bytes of the frame
-    :return: The address after the patch, or 0 when the patch is damaged
+    :param row: Bytes of a row; 0 where there are none
+    :return: Whether the patch is sound
     """
     i = uint64(0)
     limit = uint64(size)
+    width = uint64(row)
+    up = is_up(pos, stop)
+    pos += uint64(PREFIX)
+    if up:
+        if width == 0 or width > limit:
+            return False
+        pos += uint64(1)
+        memory_at(frame, width)[:] = uint8(0)
     while pos < stop:
         head = load_word(pos)
         skip = head & uint64(255)
         pos += uint64(1)
-        if skip == uint64(END):
-            return pos
         if skip == uint64(ESCAPE):
             skip = (head >> uint64(8)) & uint64(0xFFFFFFFF)
             pos += uint64(4)
@@ -176,18 +287,21 @@ def apply_patch(pos, stop, frame, size):
         length = (change & uint64(LONG)) + uint64(1)
         if length == uint64(LONG + 1):
             if pos >= stop:
-                return uint64(0)
+                return False
             length = load_word(pos) & uint64(0xFFFFFFFF)
             pos += uint64(4)
+        if i + skip + length > limit:
+            return False
+        if up and i + skip > width:
+            first = max(i, width)
+            _copy_from_above(frame + first, i + skip - first, width)
         i += skip
-        if i + length > limit:
-            return uint64(0)
         target = frame + i
         i += length
         if change & uint64(FILL):
             if pos >= stop:
-                return uint64(0)
-            value = (load_word(pos) & uint64(255)) * uint64(0x0101010101010101)
+                return False
+            value = (load_word(pos) & uint64(255)) * uint64(_EVERY)
             pos += uint64(1)
             while length >= uint64(8):
                 store_word(target, value)
@@ -195,7 +309,7 @@ def apply_patch(pos, stop, frame, size):
                 length -= uint64(8)
         else:
             if pos + length > stop:
-                return uint64(0)
+                return False
             while length >= uint64(8):
                 store_word(target, load_word(pos))
                 target += uint64(8)
@@ -205,4 +319,7 @@ def apply_patch(pos, stop, frame, size):
             pos += length
         mask = (uint64(1) << (length << uint64(3))) - uint64(1)
         store_word(target, (load_word(target) & ~mask) | (value & mask))
-    return uint64(0)
+    if up:
+        first = max(i, width)
+        _copy_from_above(frame + first, limit - first, width)
+    return pos == stop

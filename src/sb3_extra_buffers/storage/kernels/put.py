@@ -13,6 +13,7 @@ from sb3_extra_buffers.codecs._jit import jit_kernel
 from sb3_extra_buffers.storage.kernels.memory import address_of, copy_bytes, same_bytes
 from sb3_extra_buffers.storage.kernels.patch import encode_patch
 from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT, SAME
+from sb3_extra_buffers.storage.patterns import RUN
 
 _CHUNK = 256  # pixels compared between two looks at the result; long enough to vectorise
 
@@ -94,17 +95,21 @@ def put_batch(
     streams,
     geometry,
     tail,
-    tail_words,
     tail_is_newest,
     frames,
-    frame_words,
     staging,
     staged,
     counts,
     heads,
+    slots,
+    runs,
+    entry_newest,
+    entry_pattern,
     group_frames,
     limit,
     capacity,
+    shifted,
+    favour,
     status,
 ):
     """
@@ -116,25 +121,30 @@ def put_batch(
     :param last_words: Like ``new_words``
     :param known: Whether a stream has a last observation
     :param streams: ``(m,)``, distinct
-    :param geometry: depth, blocks, block bytes, part bytes, item bytes, turned, frame bytes
+    :param geometry: depth, blocks, block bytes, part bytes, item bytes, turned, frame bytes, row bytes
     :param tail: ``(n_streams, stride)``, the last stored frame of each stream, brought up to date
-    :param tail_words: The same as uint64
     :param tail_is_newest: Whether that frame is the newest of the stream's last observation
     :param frames: ``(m, stride)``, filled with the newest frame where there is a new one
-    :param frame_words: The same as uint64
     :param staging: ``(n_streams, capacity)``, the open group of each stream
     :param staged: Bytes in it
     :param counts: Frames in it; 0 where no group is open
     :param heads: Number of the last stored frame of each stream
+    :param slots: ``(n_streams, depth)``, frames of each stream's last observation, brought up to date
+    :param runs: How many of those, from the newest on, are consecutive, brought up to date
+    :param entry_newest: Index entry of each stream's last observation, brought up to date where it is a run
+    :param entry_pattern: Likewise
     :param group_frames: Frames that make a group full
     :param limit: Bytes that a patch may take
     :param capacity: Bytes that a group may take
-    :param status: ``(m,)``, filled: SAME, APPENDED, FRAME, REPEAT or OTHER
+    :param shifted: Scratch as large as a frame
+    :param favour: See ``encode_patch``
+    :param status: ``(m,)``, filled: SAME (nothing left to do), APPENDED (an entry is to be made), FRAME, REPEAT or OTHER
     :return: Whether any is not SAME
     """
     depth, blocks, block, part, item = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     turned = geometry[5] != 0
     size = geometry[6]
+    width = geometry[7]
     words = new_words.shape[1] != 0
     changed = False
     for row in range(len(streams)):
@@ -145,20 +155,19 @@ def put_batch(
             if same_bytes(address_of(now), address_of(before), now.size):
                 status[row] = SAME
                 continue
-            changed = True
             if depth > 1:
                 if words:
                     moved = _moved_on_words(new_words[row], last_words[stream])
                 else:
                     moved = _moved_on(now, before, blocks, block, part)
                 if not moved:
+                    changed = True
                     status[row] = OTHER
                     continue
         elif depth > 1:
             changed = True
             status[row] = OTHER
             continue
-        changed = True
         frame = frames[row]
         if words:
             _newest_of_words(new_words[row], frame)
@@ -167,17 +176,41 @@ def put_batch(
         copy_bytes(address_of(before), address_of(now), uint64(now.size))
         known[stream] = True
         if depth > 1 and tail_is_newest[stream] and same_bytes(address_of(frame), address_of(tail[stream]), size):
+            changed = True
             status[row] = REPEAT
             continue
         status[row] = FRAME
         if 0 < counts[stream] < group_frames:
             start = staged[stream]
             stop = min(start + limit, capacity)
-            end = encode_patch(tail[stream], frame, tail_words[stream], frame_words[row], size, staging[stream], start, stop)
+            end = encode_patch(
+                address_of(tail[stream]),
+                address_of(frame),
+                size,
+                width,
+                address_of(shifted),
+                favour,
+                stream,
+                staging[stream],
+                start,
+                stop,
+            )
             if end >= 0:
                 staged[stream] = end
                 counts[stream] += 1
                 heads[stream] += 1
                 copy_bytes(address_of(tail[stream]), address_of(frame), uint64(frame.size))
+                number = heads[stream]
+                runs[stream] = runs[stream] + 1 if number == slots[stream, depth - 1] + 1 else 1
+                for j in range(depth - 1):
+                    slots[stream, j] = slots[stream, j + 1]
+                slots[stream, depth - 1] = number
+                tail_is_newest[stream] = True
+                if runs[stream] >= depth:
+                    entry_newest[stream] = uint32(number & 0xFFFFFFFF)
+                    entry_pattern[stream] = uint32(RUN)
+                    status[row] = SAME
+                    continue
                 status[row] = APPENDED
+        changed = True
     return changed

@@ -12,7 +12,7 @@ from numba import int64, uint8, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
 from sb3_extra_buffers.storage.kernels.memory import address_of, copy_bytes, load_word, memory_at
-from sb3_extra_buffers.storage.kernels.patch import apply_patch
+from sb3_extra_buffers.storage.kernels.patch import apply_patch, is_up, patch_end
 from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT
 
 _HEADER = uint64(HEADER_BYTES)
@@ -98,14 +98,14 @@ def _emit(source, out, row, j, depth, geometry):
 
 
 @jit_kernel
-def _record(location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, scratch, size):
+def _record(location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, size):
     """
-    Put a group's first frame into ``scratch`` and tell where its patches lie.
+    Find a group.
 
-    :return: address of the patches, their bytes; bytes is DAMAGED or EXPAND where that cannot be
+    :return: Address of the frame that it begins with, whether that is a key frame (else it is the first of the group
+        itself), address and bytes of the patches; bytes is DAMAGED or EXPAND where that cannot be
     """
-    bad = (uint64(0), int64(DAMAGED))
-    target = address_of(scratch)
+    bad = (uint64(0), False, uint64(0), int64(DAMAGED))
     found = _find(expanded, location) if len(expanded) else -1
     if location & _OPEN:
         stream = location ^ _OPEN
@@ -127,25 +127,44 @@ def _record(location, pointers, segment_bytes, staging, staged, open_slots, expa
     body = base + _HEADER
     if found >= 0:
         if expansions[found, 0]:
-            copy_bytes(target, expansions[found, 0], uint64(size))
-            return expansions[found, 1], int64(expansions[found, 2])
+            return expansions[found, 0], False, expansions[found, 1], int64(expansions[found, 2])
         body = expansions[found, 1]
         length = expansions[found, 2]
     elif kind != uint64(KEYED):
-        return uint64(0), int64(EXPAND)
+        return uint64(0), False, uint64(0), int64(EXPAND)
     if length < _KEY_OFFSET or segment >= uint64(len(pointers)):
         return bad
     key = load_word(body) & _OFFSET_MASK
     if key + uint64(size) > uint64(segment_bytes):
         return bad
-    copy_bytes(target, pointers[segment] + key, uint64(size))
-    body += _KEY_OFFSET
-    length -= _KEY_OFFSET
-    stop = body + length
-    begin = apply_patch(body, stop, target, size)
-    if begin == 0:
-        return bad
-    return begin, int64(stop - begin)
+    return pointers[segment] + key, True, body + _KEY_OFFSET, int64(length - _KEY_OFFSET)
+
+
+@jit_kernel
+def _begin_walk(base, keyed, patches, stop, until, scratch, size):
+    """
+    Find the patch to begin with for the frame at place ``until``: the last one before it that needs no reference.
+
+    :return: Address of that patch and its place; the address is 0 where a patch is damaged
+    """
+    place = int64(0) if keyed else int64(1)
+    address = patches
+    first = place
+    start = patches
+    needs_base = True
+    while place <= until:
+        end = patch_end(address, stop)
+        if end == 0:
+            return uint64(0), first
+        if is_up(address, end):
+            first = place
+            start = address
+            needs_base = False
+        address = end
+        place += 1
+    if needs_base:
+        copy_bytes(scratch, base, uint64(size))
+    return start, first
 
 
 @jit_kernel
@@ -189,6 +208,7 @@ def read_rows(
     open_slots,
     expanded,
     expansions,
+    scratch,
 ):
     """
     Decode rows ``first`` to ``last`` of a batch from one array or from two; each group is walked once for all that a
@@ -205,7 +225,7 @@ def read_rows(
     :param offsets: ``(n_patterns, depth)``, distance of each frame from the newest, -1 for zeros
     :param out: Address of the output ``(m, obs_bytes)``
     :param other_out: Likewise for the second array; 0 for none
-    :param geometry: outer, part bytes, frame bytes, depth
+    :param geometry: outer, part bytes, frame bytes, depth, row bytes
     :param directory: ``(n_streams, capacity)``, location of each group
     :param shift: log2 of the frames in a group
     :param pointers: Address of each segment
@@ -215,16 +235,18 @@ def read_rows(
     :param open_slots: The segments that they will go to
     :param expanded: Sorted locations of records that were decoded beforehand
     :param expansions: ``(len(expanded), 3)``: address of the first frame or 0, address and bytes of what follows
+    :param scratch: ``(2, padded frame bytes)``; the second row is for whoever does not begin with row 0
     :return: 0, or DAMAGED, or EXPAND where a record should have been decoded beforehand
     """
     size = geometry[2]
     depth = geometry[3]
+    width = geometry[4]
     n_streams = int64(len(heads))
     capacity = directory.shape[1]
     total = depth if other_out == 0 else 2 * depth
     mask = (int64(1) << shift) - 1
-    scratch = np.empty(size + 8, dtype=np.uint8)
-    source = address_of(scratch)
+    # The caller's: numba would free an array of ours once only its address is in use.
+    source = address_of(scratch[0 if first == 0 else 1])
     wanted = np.empty(total, dtype=np.int64)
     order = np.empty(total, dtype=np.int64)
     for row in range(first, last):
@@ -249,19 +271,22 @@ def read_rows(
         while i < count:
             group = wanted[order[i]] >> shift
             location = directory[stream, group % capacity]
-            address, length = _record(
-                location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, scratch, size
+            base, keyed, patches, length = _record(
+                location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, size
             )
             if length < 0:
                 return length
-            stop = address + uint64(length)
-            place = int64(0)
+            stop = patches + uint64(length)
+            address, place = _begin_walk(base, keyed, patches, stop, wanted[order[i]] & mask, source, size)
+            if address == 0:
+                return int64(DAMAGED)
             while i < count and wanted[order[i]] >> shift == group:
                 until = wanted[order[i]] & mask
-                while place < until:
-                    address = apply_patch(address, stop, source, size)
-                    if address == 0:
+                while place <= until:
+                    end = patch_end(address, stop)
+                    if end == 0 or not apply_patch(address, end, source, size, width):
                         return int64(DAMAGED)
+                    address = end
                     place += 1
                 j = order[i]
                 _emit(source, out if j < depth else other_out, row, j % depth, depth, geometry)
