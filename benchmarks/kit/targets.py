@@ -1,4 +1,4 @@
-"""What has to be reached: ratios to SB3's own buffers in the same run, as the project's issue on speed sets them."""
+"""What we aim at: ratios to SB3's own buffers in the same run."""
 
 from __future__ import annotations
 

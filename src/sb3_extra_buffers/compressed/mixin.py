@@ -128,6 +128,12 @@ class CompressedBuffer(BaseBuffer):
             stored = array.stored_dtype if isinstance(array, CompressedArray) else array.dtype
             scalar = isinstance(self._spaces()[key], spaces.Discrete)
             self._accepted[key] = (array.shape[1:], array.dtype, stored, scalar)
+        # What nearly every observation looks like, so that nearly every check is one comparison.
+        self._usual: tuple[tuple[int, ...], np.dtype[Any]] | None = None
+        if None in self._accepted:
+            shape, declared, stored, _ = self._accepted[None]
+            self._usual = (shape, declared) if stored == declared else None
+        self._compresses = any(isinstance(array, CompressedArray) for array in self._arrays["observations"].values())
         self._install()
 
     def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
@@ -225,6 +231,8 @@ class CompressedBuffer(BaseBuffer):
 
     def _check_observation(self, obs: Any, name: str) -> None:
         """Refuse what cannot be stored before anything is."""
+        if type(obs) is np.ndarray and (obs.shape, obs.dtype) == self._usual:
+            return
         for key, (shape, declared, stored, scalar) in self._accepted.items():
             if key is None:
                 value = obs
@@ -307,6 +315,8 @@ class CompressedReplay(CompressedBuffer):
         """
         if self.size() == 0:
             raise ValueError("cannot sample from an empty buffer: add transitions first")
+        if not self._compresses:
+            return self._finish(super().sample(batch_size, *args, **kwargs))
         with ReadSession(self.reads_pairs):
             return self._finish(super().sample(batch_size, *args, **kwargs))
 

@@ -164,8 +164,8 @@ class FrameStore:
         first = row * self.n_streams
         if index.pattern[first : first + self.n_streams].any():
             self.overwritten += self.n_streams
-        index.written[row // _BLOCK] = True
         self._write(index, slice(first, first + self.n_streams), self._all, obs)
+        index.written[row // _BLOCK] = True  # not before: what is reclaimed meanwhile clears it
 
     def write_cells(self, index: FrameIndex, cells: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> None:
         """
@@ -186,8 +186,8 @@ class FrameStore:
                 seen.add(stream)
                 stop += 1
             self.overwritten += int(np.count_nonzero(index.pattern[cells[start:stop]]))
-            index.written[cells[start:stop] // (self.n_streams * _BLOCK)] = True
             self._write(index, cells[start:stop], streams[start:stop], obs[start:stop])
+            index.written[cells[start:stop] // (self.n_streams * _BLOCK)] = True
             start = stop
 
     def _write(
