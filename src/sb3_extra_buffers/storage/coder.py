@@ -28,20 +28,22 @@ from sb3_extra_buffers.storage.segments import OFFSET_BITS, OFFSET_MASK, READ_AH
 
 IndexTable = tuple[npt.NDArray[np.uint32], npt.NDArray[Any]]
 
-_MIN_SEGMENT = 1 << 17
+_MIN_SEGMENT = 1 << 18
 _MAX_SEGMENT = 1 << 28
 
 
-def segment_bytes_for(n_streams: int, frame_bytes: int) -> int:
+def segment_bytes_for(n_streams: int, frame_bytes: int, shared: bool) -> int:
     """
-    Choose the size of a segment: large against the key frames in it, small against a buffer.
+    Choose the size of a segment: small against a buffer, as whole segments are recycled, but large against what is
+    stored once a segment.
 
     :param n_streams: Number of streams
     :param frame_bytes: Bytes a frame
+    :param shared: Whether a segment holds a key frame for each stream
     :return: Bytes; with ``READ_AHEAD`` whole pages
     """
     several_frames = _power_of_two(8 * (frame_bytes + 64))
-    frames_of_all = _power_of_two(16 * n_streams * (frame_bytes + 64))
+    frames_of_all = _power_of_two(16 * n_streams * (frame_bytes + 64)) if shared else 0
     return max(_MIN_SEGMENT, several_frames, min(frames_of_all, _MAX_SEGMENT)) - READ_AHEAD
 
 
@@ -81,7 +83,7 @@ class FrameCoder(ABC):
         self.layout = layout
         self.n_streams = n_streams
         self.shift = shift
-        self.log = SegmentLog(segment_bytes_for(n_streams, layout.frame_bytes), n_streams)
+        self.log = SegmentLog(segment_bytes_for(n_streams, layout.frame_bytes, shared=shift > 0), n_streams)
         self.directory = GroupDirectory(n_streams)
         # Number of the last stored frame of each stream, and its bytes.
         self.heads: npt.NDArray[np.int64] = np.full(n_streams, -1, dtype=np.int64)
