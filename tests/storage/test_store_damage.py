@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from observation_streams import METHODS, Stack, Stream
+from observation_streams import METHODS, Stack, Stream, needs_numba
 from store_kit import Ring
 
 from sb3_extra_buffers.storage import FrameStore, StorageError
@@ -188,6 +188,24 @@ def test_wrong_kinds_and_lengths_are_refused(method: str, content: str) -> None:
             header[:4] = np.frombuffer(length.to_bytes(4, "little"), np.uint8)
             assert any(result is None for result in read_all(ring)), length
         header[:] = before
+    ring.check()
+
+
+@needs_numba
+def test_key_frames_beyond_the_segment_are_refused() -> None:
+    """A key frame that begins inside of a segment must end there, too."""
+    ring = fresh("delta", "game")
+    coder = ring.store.coder
+    slot, offset = next((slot, offset) for slot, offset, kind in records(ring.store) if kind == KEYED)
+    key = coder.log.slots[slot].memory[offset + HEADER_BYTES : offset + HEADER_BYTES + 4]
+    before = key.copy()
+    size = coder.layout.frame_bytes
+    for place in (coder.log.segment_bytes - size + 1, coder.log.segment_bytes - 1, coder.log.segment_bytes, 2**32 - 1):
+        key[:] = np.frombuffer(place.to_bytes(4, "little"), np.uint8)
+        assert any(result is None for result in read_all(ring)), place
+    key[:] = np.frombuffer((coder.log.segment_bytes - size).to_bytes(4, "little"), np.uint8)
+    assert all(result is not None for result in read_all(ring)), "the last place where a frame fits"
+    key[:] = before
     ring.check()
 
 

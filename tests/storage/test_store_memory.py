@@ -97,6 +97,25 @@ def test_a_lonely_cell_is_kept(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", QUICK_METHODS)
+def test_an_idle_environment_keeps_what_it_has_begun(method: str) -> None:
+    """One environment stands still in the middle of a group of frames, while others fill segment after segment."""
+    rng = np.random.default_rng(0)
+    array = CompressedArray((300, 2), np.uint8, (48, 48), compression_method=method)
+    noise = rng.integers(0, 256, (40, 48, 48), dtype=np.uint8)
+    still = noise[0].copy()
+    for number in range(5):
+        still[number] ^= 255
+        array[0, 1] = still
+    for number in range(1500):
+        array[number % 4, 0] = noise[number % 40]
+        if number % 100 == 0:
+            assert_same_bits(array[0, 1], still)
+    still[9] ^= 255
+    array[1, 1] = still  # goes on as if it had never stood still
+    assert_same_bits(array[1, 1], still)
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
 def test_random_order_of_writing(method: str) -> None:
     array = CompressedArray((3000, 3), np.uint8, (32, 32), compression_method=method)
     twin = np.zeros(array.shape, np.uint8)
