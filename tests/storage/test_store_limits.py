@@ -228,7 +228,7 @@ def test_compiled_matching_is_the_same(kind: Any, data: Any) -> None:
                 np.testing.assert_array_equal(compiled["frames"][row], plain["frames"][row])
                 np.testing.assert_array_equal(tail[env] if coded else compiled["frames"][row], plain["frames"][row])
                 if not coded:
-                    coder.append(env, compiled["frames"][row], fresh=False)
+                    coder.append(env, compiled["frames"][row], lambda: None, fresh=False)
             for state in states:  # what the store does afterwards
                 if plain["status"][row] == FRAME:
                     state["state"].tail_is_newest[env] = True

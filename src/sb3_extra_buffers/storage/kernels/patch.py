@@ -188,6 +188,8 @@ def encode_patch(ref, cur, size, row, shifted, favour, stream, out, pos, stop):
     begin = pos + PREFIX
     stop = min(stop, begin + MAX_PATCH)
     end = int64(-1)
+    if begin > stop:
+        return end
     if row > 0 and favour[stream] > 0:
         favour[stream] -= 1
         end = _encode_up(cur, size, row, shifted, out, begin, stop)
