@@ -11,6 +11,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from matplotlib.transforms import Bbox
 
@@ -103,10 +104,8 @@ def place_labels(axes: Axes, points: Sequence[Point], bold: Iterable[str] = ()) 
 
 
 def _text_box(label: Any, renderer: Any) -> Bbox:
-    arrow, label.arrow_patch = label.arrow_patch, None
-    box = label.get_window_extent(renderer)
-    label.arrow_patch = arrow
-    return box
+    label.update_positions(renderer)
+    return Text.get_window_extent(label, renderer)  # not the annotation's, which counts the line as well
 
 
 def _prepare(axes: Axes, points: Sequence[Point], title: str) -> None:
