@@ -157,8 +157,15 @@ def test_ctrl_c_ends_parent_and_child(tmp_path: Path) -> None:
     import psutil
 
     command = [sys.executable, "-m", "sb3_extra_buffers", "demo", "--game", "Pong", "--output", str(tmp_path)]
-    # A process group of its own gets the signal as a whole, as from a terminal.
-    demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    # A process group of its own gets the signal as a whole, as from a terminal. A run in the background ignores SIGINT
+    # and hands that on, so it is set right first.
+    demo = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     try:
         assert demo.stderr is not None
         assert "Play Pong" in demo.stderr.readline()
