@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from sb3_extra_buffers.storage import FrameStore, make_spec
-from sb3_extra_buffers.storage.kernels.patch import ESCAPE, FILL, encode_patch
+from sb3_extra_buffers.storage.kernels.patch import ESCAPE, FILL, PREFIX, encode_patch
 from sb3_extra_buffers.training_utils.atari import make_env
 
 STATIC = Path(__file__).parent / "_static"
@@ -46,8 +46,10 @@ def patch(before: np.ndarray, after: np.ndarray) -> bytes:
     """
     out = np.empty(20_000, dtype=np.uint8)
     one, two = (np.ascontiguousarray(frame).reshape(-1) for frame in (before, after))
-    end = encode_patch(one, two, one.view(np.uint64), two.view(np.uint64), one.size, out, 0, out.size)
-    return out[:end].tobytes()
+    addresses = [np.uint64(array.ctypes.data) for array in (one, two)]
+    # Without rows: the drawing shows a patch on another frame.
+    end = encode_patch(*addresses, one.size, 0, addresses[0], np.zeros(1, dtype=np.int64), 0, out, 0, out.size)
+    return out[PREFIX:end].tobytes()
 
 
 def first_tokens(data: bytes, count: int) -> str:

@@ -46,9 +46,13 @@ class Ring:
     def add(self, count: int = 1) -> None:
         for _ in range(count):
             obs, next_obs, _, _ = self.stream.step()
-            for index, twin, values in zip(self.indexes, self.twins, (obs, next_obs), strict=True):
-                self.store.write_row(index, self.row, values)
-                twin[self.row] = values
+            parts = list(zip(self.indexes, (obs, next_obs), strict=True))
+            if self.row % 3:  # together, as a buffer does
+                self.store.write_row(self.row, parts)
+            else:
+                for part in parts:
+                    self.store.write_row(self.row, [part])
+            self.twins[:, self.row] = obs, next_obs
             self.row = (self.row + 1) % self.rows
 
     def read(self, which: int) -> np.ndarray:

@@ -59,8 +59,8 @@ def test_memory_order_and_back(layout: FrameLayout, n: int) -> None:
         np.repeat(obs, 2, -1)[..., ::2],
     ):
         memory, turned = memory_order(given_obs, layout.axis)
-        assert memory.flags.c_contiguous and memory.shape == (n, layout.obs_bytes)
-        assert c_order(memory, turned, layout).tobytes() == obs.tobytes()
+        assert memory.flags.c_contiguous and memory.shape == (n * layout.obs_bytes,)
+        assert c_order(memory.reshape(n, -1), turned, layout).tobytes() == obs.tobytes()
 
 
 def test_transposed_memory_is_not_copied() -> None:

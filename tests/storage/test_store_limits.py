@@ -13,10 +13,8 @@ from observation_streams import CONTENTS, METHODS, Stack, Stream, needs_numba
 from store_kit import Ring, make_store
 
 from sb3_extra_buffers.storage import CompressedArray, FrameStore
-from sb3_extra_buffers.storage.coder import StreamState
 from sb3_extra_buffers.storage.directory import GroupDirectory
-from sb3_extra_buffers.storage.layout import FrameLayout, memory_order
-from sb3_extra_buffers.storage.matching import FRAME, OTHER, match_batch
+from sb3_extra_buffers.storage.layout import FrameLayout
 
 REFERENCE = [method for method in METHODS if str(method).startswith("delta")]
 
@@ -127,7 +125,7 @@ def shuffled_stacks(method: str | None, count: int) -> tuple[CompressedArray, np
 def test_really_more_than_65536_patterns(method: str | None) -> None:
     """Seventy thousand different patterns at once."""
     array, numbers, frames = shuffled_stacks(method, 70_000)
-    assert len(array._store.patterns) > 1 << 16
+    assert len(array._store.coder.patterns) > 1 << 16
     assert array._store.indexes[0].pattern.dtype == np.uint32
     rows = np.r_[0:300, np.random.default_rng(0).integers(0, 70_000, 500), 69_700:70_000]
     np.testing.assert_array_equal(array[rows][:, 0], frames[numbers[rows]])
@@ -159,80 +157,46 @@ def test_directory(data: Any) -> None:
 @pytest.mark.parametrize("kind", [((1, 7, 9), 0), ((7, 9, 1), 2), ((3, 5, 6), 0), ((5, 6, 3), 2), ((40,), 0), ((5, 8), 1)])
 @given(data=st.data())
 def test_compiled_matching_is_the_same(kind: Any, data: Any) -> None:
-    """``put_batch`` and ``match_batch`` come to the same conclusions and leave the same state."""
+    """Compiled code and NumPy find the same frames in observations that come in any memory order, by rows or cells."""
     shape, axis = kind
     depth = data.draw(st.sampled_from([1, 2, 4, 5]))
     content = data.draw(st.sampled_from(CONTENTS))
     dtype = data.draw(st.sampled_from([np.uint8, np.int16, np.float64]))
     seed = data.draw(st.integers(0, 2**16))
-    stack = Stack(depth, axis) if depth > 1 else None
-    stream = Stream(seed, 3, shape, dtype, content, stack, done_rate=0.2)
-    store, _ = make_store(stream, "delta")
+    stream = Stream(seed, 3, shape, dtype, content, Stack(depth, axis) if depth > 1 else None, done_rate=0.2)
     group = shape[axis] if depth > 1 else stream.obs_shape[axis]
     layout = FrameLayout(stream.obs_shape, stream.dtype.itemsize, axis, group)
-    store._begin(layout)
-    coder = store.coder
-    turned = data.draw(st.booleans()) and axis == 0 and len(shape) > 1
-    states = []
-    for _ in range(2):
-        states.append(
-            {
-                "last": np.zeros((3, layout.obs_bytes), np.uint8),
-                "known": np.zeros(3, np.bool_),
-                "state": StreamState(3, depth),
-                "frames": np.zeros_like(store.frames),
-                "status": np.zeros(3, np.int64),
-            }
-        )
-    tail = coder.tail
+    compiled, plain = (make_store(stream, method, rows=12) for method in ("delta", "none"))
+    for store, _ in (compiled, plain):
+        store._begin(layout)
+        store.next_probe = 0
+    twins = np.zeros((2, 12, 3, *stream.obs_shape), stream.dtype)
     rng = np.random.default_rng(seed)
-    for _ in range(12):
-        obs = stream.step()[data.draw(st.integers(0, 1))]
-        given_obs = np.moveaxis(np.ascontiguousarray(np.moveaxis(obs, 1, -1)), -1, 1) if turned else obs
-        memory, is_turned = memory_order(given_obs, axis)
-        if memory.ctypes.data % 8 or not memory.flags.writeable:
-            memory = memory.copy()
-        if is_turned != turned:
-            return  # too small to tell the two orders apart
-        streams = rng.permutation(3)[: data.draw(st.integers(1, 3))]
-        m = len(streams)
-        compiled, plain = states
-        assert (compiled["last"] == plain["last"]).all() and (compiled["known"] == plain["known"]).all()
-        tail_before, heads_before = tail.copy(), coder.heads.copy()
-        coder.match(
-            memory[streams],
-            compiled["last"],
-            compiled["known"],
-            streams,
-            turned,
-            compiled["state"],
-            compiled["frames"][:m],
-            compiled["status"][:m],
-        )
-        match_batch(
-            memory[streams],
-            plain["last"],
-            plain["known"],
-            streams,
-            layout,
-            turned,
-            tail_before,
-            plain["state"].tail_is_newest,
-            plain["frames"][:m],
-            plain["status"][:m],
-        )
-        for row, env in enumerate(streams.tolist()):
-            coded = coder.heads[env] > heads_before[env]  # then the rest has been done, too
-            assert (FRAME if coded else compiled["status"][row]) == plain["status"][row]
-            if plain["status"][row] == FRAME:
-                np.testing.assert_array_equal(compiled["frames"][row], plain["frames"][row])
-                np.testing.assert_array_equal(tail[env] if coded else compiled["frames"][row], plain["frames"][row])
-                if not coded:
-                    coder.append(env, compiled["frames"][row], lambda: None, fresh=False)
-            for state in states:  # what the store does afterwards
-                if plain["status"][row] == FRAME:
-                    state["state"].tail_is_newest[env] = True
-                elif plain["status"][row] == OTHER:
-                    state["last"][env] = memory[env]
-                    state["known"][env] = True
-                    state["state"].tail_is_newest[env] = False
+    for row in range(12):
+        turned = data.draw(st.booleans())
+        pair = stream.step()[:2]
+        given_obs = [np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) if turned else obs for obs in pair]
+        cells = rng.permutation(3)[: data.draw(st.integers(1, 3))] if data.draw(st.booleans()) else None
+        for store, indexes in (compiled, plain):
+            if cells is None:
+                store.write_row(row, list(zip(indexes, given_obs, strict=True)))
+            else:
+                for index, obs in zip(indexes, given_obs, strict=True):
+                    store.write_cells(index, 3 * row + cells, obs[cells])
+        streams = slice(None) if cells is None else cells
+        for twin, obs in zip(twins, pair, strict=True):
+            twin[row, streams] = obs[streams]
+        states = [store.coder.state for store, _ in (compiled, plain)]
+        assert states[0].turned == states[1].turned
+        np.testing.assert_array_equal(states[0].known, states[1].known)
+        np.testing.assert_array_equal(states[0].tail_is_newest, states[1].tail_is_newest)
+        known = states[0].known
+        np.testing.assert_array_equal(compiled[0].coder.last[known], plain[0].coder.last[known])
+        # Frames are numbered otherwise, but the same ones are the same, and in the same order.
+        slots = [[np.unique(of_stream, return_inverse=True)[1].tolist() for of_stream in state.slots] for state in states]
+        assert slots[0] == slots[1]
+    for store, indexes in (compiled, plain):
+        for index, twin in zip(indexes, twins, strict=True):
+            out = np.empty((36, *stream.obs_shape), stream.dtype)
+            store.read(np.arange(36), [(index, out)])
+            assert out.tobytes() == twin.tobytes()

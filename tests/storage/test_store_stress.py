@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from observation_streams import CONTENTS, METHODS, PRESENTATIONS, Stack, Stream, assert_same_bits, frames_of, present
 from store_kit import Ring
 
-from sb3_extra_buffers.storage import CompressedArray, coder, store
+from sb3_extra_buffers.storage import CompressedArray, coder, frame_index, store
 from sb3_extra_buffers.storage.layout import FrameLayout
 
 
@@ -30,7 +30,7 @@ def tight(compacts: bool) -> Iterator[None]:
         patch.setattr(coder, "_MIN_SEGMENT", 1 << 9)
         patch.setattr(store, "_FIRST_CHECK", 12 if compacts else 1 << 30)
         patch.setattr(store, "_BATCH", 5)
-        patch.setattr(store, "_BLOCK", 3)
+        patch.setattr(frame_index, "_BLOCK_ROWS", 3)
         yield
 
 
@@ -70,7 +70,7 @@ def test_rings(method: str | None, actions: Any, content: str, depth: int, n_env
             elif what == "idle":
                 row = (ring.row - 1) % ring.rows
                 for _ in range(argument):
-                    ring.store.write_row(ring.indexes[0], row, ring.twins[1][row])
+                    ring.store.write_row(row, [(ring.indexes[0], ring.twins[1][row])])
                     ring.twins[0][row] = ring.twins[1][row]
             elif what == "twin":
                 state = ring.store, ring.indexes

@@ -14,7 +14,7 @@ from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
 
 from sb3_extra_buffers.compressed.prefetch import prefetched
-from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, cast_exactly, check_dtypes, make_spec
+from sb3_extra_buffers.storage import HELD, CompressedArray, MemoryUsage, cast_exactly, check_dtypes, make_spec
 from sb3_extra_buffers.storage.session import ReadSession, current_session
 
 Observations = CompressedArray | npt.NDArray[Any]
@@ -68,6 +68,14 @@ def _full_signature(cls: type) -> inspect.Signature:
     return inspect.Signature(list(parameters.values()))
 
 
+def _only_stores(cls: type) -> bool:
+    """Whether all that ``add`` of the parents does with observations is to assign them, which is known of SB3's."""
+    ours = [place for place, parent in enumerate(cls.__mro__) if issubclass(parent, CompressedBuffer)]
+    after = cls.__mro__[max(ours) + 1 :]
+    known = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
+    return all(parent.__module__.startswith(known) for parent in after if "add" in vars(parent))
+
+
 class CompressedBuffer(BaseBuffer):
     """
     Mixin for any buffer of SB3 or SB3-Contrib; put it before the buffer class.
@@ -81,11 +89,14 @@ class CompressedBuffer(BaseBuffer):
     reads_pairs: ClassVar[bool] = True
     """Whether the parent reads ``observations`` and ``next_observations`` at the same places."""
 
+    _takes_held: ClassVar[bool] = False
+
     observations: Any
     next_observations: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._takes_held = _only_stores(cls)
         cls.__signature__ = _full_signature(cls)  # type: ignore[attr-defined]
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
@@ -253,6 +264,22 @@ class CompressedBuffer(BaseBuffer):
                 )
             cast_exactly(value, declared, stored)
 
+    def _hand_over(self, obs: Any, next_obs: Any = None) -> tuple[Any, Any]:
+        """Give observations to the arrays that they are for; returns what to give to the parent's ``add`` instead."""
+        if not (self._takes_held and self._compresses):
+            return obs, next_obs
+        arrays = self._arrays["observations"]
+        only = arrays.get(None)
+        if isinstance(only, CompressedArray):
+            return only.hold(obs, next_obs), HELD
+        obs, next_obs = dict(obs), None if next_obs is None else dict(next_obs)
+        for key, array in arrays.items():
+            if isinstance(array, CompressedArray):
+                obs[key] = array.hold(obs[key], None if next_obs is None else next_obs[key])
+                if next_obs is not None:
+                    next_obs[key] = HELD
+        return obs, next_obs
+
     def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
         """
         Convert to a tensor; arrays that were decoded for this very sample are not copied again.
@@ -262,9 +289,15 @@ class CompressedBuffer(BaseBuffer):
         :return: The tensor
         """
         session = current_session()
-        if session is not None and copy and session.take_fresh(array):
-            return th.from_numpy(array).to(self.device)
-        return super().to_torch(array, copy)
+        if session is None or not copy or type(array) is not np.ndarray:
+            return super().to_torch(array, copy)
+        on_cpu = self.device.type == "cpu"
+        if not session.take_fresh(array):
+            if not on_cpu:
+                return super().to_torch(array, copy)
+            array = array.copy()  # a tensor of a copy is made in a quarter of the time that th.tensor takes
+        tensor = th.from_numpy(array)
+        return tensor if on_cpu else tensor.to(self.device)
 
     def _finish(self, samples: Any) -> Any:
         """Apply ``normalize_images`` and ``output_dtype`` to samples."""
@@ -302,6 +335,7 @@ class CompressedReplay(CompressedBuffer):
         """
         self._check_observation(obs, "obs")
         self._check_observation(next_obs, "next_obs")
+        obs, next_obs = self._hand_over(obs, next_obs)
         super().add(obs, next_obs, *args, **kwargs)
 
     def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
@@ -344,7 +378,7 @@ class CompressedRollout(CompressedBuffer):
         if self.pos >= self.buffer_size:
             raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
         self._check_observation(obs, "obs")
-        super().add(obs, *args, **kwargs)
+        super().add(self._hand_over(obs)[0], *args, **kwargs)
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
         """

@@ -1,14 +1,16 @@
 """Frames in, frames out: the packed frame log, the reference coder, and ``CompressedArray``."""
 
-from sb3_extra_buffers.storage.array import CompressedArray
+from sb3_extra_buffers.storage.array import HELD, CompressedArray
 from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes, find_smallest_dtype, runs_type_for
 from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.methods import CoderSpec, default_method, known_methods, make_spec
-from sb3_extra_buffers.storage.store import FrameIndex, FrameStore
+from sb3_extra_buffers.storage.store import FrameStore
 from sb3_extra_buffers.storage.usage import MemoryUsage
 
 __all__ = [
+    "HELD",
     "CoderSpec",
     "CompressedArray",
     "FrameIndex",

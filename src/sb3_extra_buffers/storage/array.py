@@ -11,12 +11,16 @@ import numpy.typing as npt
 
 from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
+from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, is_full_slice, select
 from sb3_extra_buffers.storage.methods import make_spec
 from sb3_extra_buffers.storage.pool import output_pool
 from sb3_extra_buffers.storage.session import current_session
-from sb3_extra_buffers.storage.store import FrameIndex, FrameStore
+from sb3_extra_buffers.storage.store import FrameStore
 from sb3_extra_buffers.storage.usage import MemoryUsage
+
+HELD: npt.NDArray[Any] = np.empty(0, dtype=[("held", np.uint8)])
+"""Assigned to a row, it writes what was given to ``hold``."""
 
 
 class CompressedArray:
@@ -72,6 +76,9 @@ class CompressedArray:
         self._lead: tuple[int, ...] = lead
         self._index = self._store.new_index(math.prod(lead))
         self._cells: Cells | None = None
+        self._held: tuple[npt.NDArray[Any], ...] = ()
+        self._row_shape = (*lead[1:], *self.obs_shape)
+        self._stores_as_is = self._store.dtype == self.dtype
         self.partner: CompressedArray | None = share_with
         if share_with is not None:
             share_with.partner = self
@@ -174,13 +181,16 @@ class CompressedArray:
         return decoded if selection.rest is None else decoded[selection.rest]
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if type(value) is np.ndarray and value.dtype is HELD.dtype:
+            self._write_held(index)
+            return
         row = as_integer(index)
         if row is not None and self._cells is None and len(self._lead) == 2:
             if not 0 <= row < len(self):
                 row = int(check_bounds(np.array(row), len(self), 0))
             obs = self._checked(value, self.shape[1:])
             if obs.size:
-                self._store.write_row(self._index, row, obs if self.obs_shape else obs[:, None])
+                self._store.write_row(row, [(self._index, obs if self.obs_shape else obs[:, None])])
             return
         cells = self._usual_cells(index)
         rest = None
@@ -192,6 +202,34 @@ class CompressedArray:
         obs = self._checked(value, target)
         if obs.size:
             self._store.write_cells(self._index, cells.reshape(-1), obs.reshape(-1, *self._store_shape))
+
+    def hold(self, obs: Any, partners: Any = None) -> npt.NDArray[Any]:
+        """
+        Take observations that are to be written to a row which is not known yet.
+
+        Who adds to a buffer copies observations before assigning them to a row; those of this array need no copy, and
+        are coded faster together with those of its partner. What this method returns costs nothing to copy; assigning
+        it to a row writes the observations there.
+
+        :param obs: Observations for a row of this array, not changed before they are written
+        :param partners: Observations for the same row of its partner, written after those of this array
+        :return: What to assign to the row, of the partner, too
+        """
+        obs = self._checked(obs, self._row_shape)
+        self._held = (obs,) if partners is None else (obs, self._checked(partners, self._row_shape))
+        return HELD
+
+    def _write_held(self, index: Any) -> None:
+        held, self._held = self._held, ()
+        if not held or not held[0].size:
+            return
+        row = index if type(index) is int and 0 <= index < self._lead[0] else int(check_bounds(np.array(index), len(self), 0))
+        if not self.obs_shape:
+            held = tuple([obs[:, None] for obs in held])
+        if len(held) == 1 or self.partner is None:
+            self._store.write_row(row, ((self._index, held[0]),))
+        else:
+            self._store.write_row(row, ((self._index, held[0]), (self.partner._index, held[1])))
 
     def read_with(
         self, other: CompressedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
@@ -206,22 +244,21 @@ class CompressedArray:
         """
         if other._store is not self._store or self._cells is not None or other._cells is not None:
             return self[rows, columns], other[rows, columns]
-        cells = None
+        indexes = (self._index, other._index)
         if rows.dtype == columns.dtype == np.int64 and rows.ndim == columns.ndim == 1 and len(rows) == len(columns):
-            cells = self._store.coder.cells_of(rows, columns, len(self))
-        if cells is None:
-            columns = check_bounds(columns, self._lead[1], 1)
-            cells = check_bounds(rows, len(self), 0) * self._lead[1] + columns
-        mine, others = self._decode_all(cells, (self._index, other._index))
+            outs = self._outputs((len(rows),), 2)
+            if outs[0].size and self._store.read_pairs(rows, columns, len(self), list(zip(indexes, outs, strict=True))):
+                return self._declared(outs[0]), self._declared(outs[1])
+        cells = check_bounds(rows, len(self), 0) * self._lead[1] + check_bounds(columns, self._lead[1], 1)
+        mine, others = self._decode_all(cells, indexes)
         return mine, others
 
     def _is_paired_form(self, index: Any) -> bool:
         return (
             isinstance(index, tuple)
-            and len(index) in (2, 3)
+            and (len(index) == 2 or (len(index) == 3 and is_full_slice(index[2])))
             and _is_integers(index[0])
             and _is_integers(index[1])
-            and all(is_full_slice(item) for item in index[2:])
         )
 
     def _usual_cells(self, index: Any) -> Cells | None:
@@ -263,13 +300,20 @@ class CompressedArray:
         return decoded
 
     def _decode_all(self, cells: Cells, indexes: tuple[FrameIndex, ...]) -> list[npt.NDArray[Any]]:
-        shape = (*cells.shape, *self.obs_shape)
-        stored = [output_pool.take(shape, self._store.dtype) for _ in indexes]
+        stored = self._outputs(cells.shape, len(indexes))
         if stored[0].size:
             self._store.read(cells.reshape(-1), list(zip(indexes, stored, strict=True)))
-        return [part.astype(self.dtype, copy=False) for part in stored]
+        return [self._declared(part) for part in stored]
+
+    def _outputs(self, shape: tuple[int, ...], count: int) -> list[npt.NDArray[Any]]:
+        return [output_pool.take((*shape, *self.obs_shape), self._store.dtype) for _ in range(count)]
+
+    def _declared(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return stored if stored.dtype == self.dtype else stored.astype(self.dtype)
 
     def _checked(self, value: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        if type(value) is np.ndarray and self._stores_as_is and value.dtype == self.dtype and value.shape == shape:
+            return value
         obs = cast_exactly(np.asarray(value), self.dtype, self._store.dtype)
         if obs.shape != shape:
             try:

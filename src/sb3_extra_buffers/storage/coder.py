@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +11,10 @@ import numpy.typing as npt
 from sb3_extra_buffers.codecs import Codec, CodecError
 from sb3_extra_buffers.storage.directory import GroupDirectory
 from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
 from sb3_extra_buffers.storage.matching import match_batch
-from sb3_extra_buffers.storage.patterns import ROUND, ZERO
+from sb3_extra_buffers.storage.patterns import ROUND, ZERO, PatternTable
 from sb3_extra_buffers.storage.records import (
     CODED,
     HEADER_BYTES,
@@ -24,9 +24,8 @@ from sb3_extra_buffers.storage.records import (
     padded_rows,
     put_header,
 )
-from sb3_extra_buffers.storage.segments import OFFSET_BITS, OFFSET_MASK, READ_AHEAD, SegmentLog
-
-IndexTable = tuple[npt.NDArray[np.uint32], npt.NDArray[Any]]
+from sb3_extra_buffers.storage.segments import FRAMES, OFFSET_BITS, OFFSET_MASK, READ_AHEAD, SegmentLog
+from sb3_extra_buffers.storage.streams import Place, StreamState
 
 _MIN_SEGMENT = 1 << 18
 _MAX_SEGMENT = 1 << 28
@@ -51,21 +50,8 @@ def _power_of_two(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-class StreamState:
-    """
-    The last observation of each stream, told in frames.
-
-    :param n_streams: Number of streams
-    :param depth: Frames in an observation
-    """
-
-    def __init__(self, n_streams: int, depth: int) -> None:
-        self.slots: npt.NDArray[np.int64] = np.full((n_streams, depth), ZERO, dtype=np.int64)
-        # How many of them, from the newest on, are consecutive.
-        self.runs: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
-        self.tail_is_newest: npt.NDArray[np.bool_] = np.zeros(n_streams, dtype=np.bool_)
-        self.entry_newest: npt.NDArray[np.uint32] = np.zeros(n_streams, dtype=np.uint32)
-        self.entry_pattern: npt.NDArray[np.uint32] = np.zeros(n_streams, dtype=np.uint32)
+Write = tuple[FrameIndex, ByteArray]
+"""An array, and the bytes of observations for it in memory order, one after the other."""
 
 
 class FrameCoder(ABC):
@@ -88,31 +74,24 @@ class FrameCoder(ABC):
         # Number of the last stored frame of each stream, and its bytes.
         self.heads: npt.NDArray[np.int64] = np.full(n_streams, -1, dtype=np.int64)
         self.tail = padded_rows(n_streams, layout.frame_bytes)
+        self.state = StreamState(n_streams, layout)
+        self.patterns = PatternTable(layout.depth)
+
+    @property
+    def last(self) -> ByteArray:
+        """The last observation of each stream in memory order, ``(n_streams, obs_bytes)``."""
+        return self.state.last
 
     @abstractmethod
-    def match(
-        self,
-        new: ByteArray,
-        last: ByteArray,
-        known: npt.NDArray[np.bool_],
-        streams: npt.NDArray[np.int64],
-        turned: bool,
-        state: StreamState,
-        frames: ByteArray,
-        status: npt.NDArray[np.int64],
-    ) -> bool:
+    def put(self, writes: Sequence[Write], first_part: int, place: Place) -> int:
         """
-        Compare observations with the last ones; see ``matching.match_batch``.
+        Write observations to the same cells of one array, or of two one after the other.
 
-        :param new: ``(m, obs_bytes)`` in memory order
-        :param last: ``(n_streams, obs_bytes)``
-        :param known: Whether a stream has a last observation
-        :param streams: ``(m,)``, distinct
-        :param turned: Memory order of ``new`` and ``last``
-        :param state: What is known of the last observations
-        :param frames: ``(m, stride)``, filled
-        :param status: ``(m,)``, filled
-        :return: Whether any status is not SAME
+        :param writes: What to write
+        :param first_part: Which of ``writes`` to begin with
+        :param place: Where to
+        :return: Which part needs help: the frames and entries that its statuses ask for. The number of parts when
+            everything is written
         """
 
     @abstractmethod
@@ -123,62 +102,61 @@ class FrameCoder(ABC):
         :param stream: The stream
         :param frame: ``(stride,)``
         :param reclaim: Calls ``release``, if that gives some space; asked before more is taken
-        :param fresh: False when ``match`` has tried already to code it after the last one
+        :param fresh: False when ``put`` has tried already to code it after the last one
         :return: Its number
         """
 
-    def cells_of(
-        self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], n_rows: int
-    ) -> npt.NDArray[np.int64] | None:
-        """
-        Turn rows and columns into cells.
-
-        :param rows: ``(m,)``
-        :param columns: ``(m,)``
-        :param n_rows: Number of rows
-        :return: ``(m,)``; None where an index is out of bounds or negative
-        """
-        if (rows.view(np.uint64) >= n_rows).any() or (columns.view(np.uint64) >= self.n_streams).any():
-            return None
-        cells: npt.NDArray[np.int64] = rows * self.n_streams + columns
-        return cells
-
     def _located(
-        self, cells: npt.NDArray[np.int64], tables: Sequence[IndexTable], offsets: npt.NDArray[np.int64]
+        self, cells: npt.NDArray[np.int64], indexes: Sequence[FrameIndex]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """
         Work out which frames observations are made of.
 
         :param cells: ``(m,)``
-        :param tables: For each array the numbers of the newest frames and the patterns
-        :param offsets: Distances of the frames of each pattern from the newest
-        :return: ``(m,)``, streams, and ``(m, len(tables) * depth)``, frame numbers, ``ZERO`` for zeros
+        :param indexes: The arrays
+        :return: ``(m,)``, streams, and ``(m, len(indexes) * depth)``, frame numbers, ``ZERO`` for zeros
         """
         streams = cells % self.n_streams
         heads = self.heads[streams]
         wanted = []
-        for newest, patterns in tables:
-            numbers = heads - ((heads - newest[cells]) & ROUND)
-            distances = offsets[patterns[cells]]
+        for index in indexes:
+            numbers = heads - ((heads - index.newest[cells]) & ROUND)
+            distances = self.patterns.offsets[index.pattern[cells]]
             wanted.append(np.where(distances < 0, ZERO, numbers[:, None] - distances))
         return streams, np.concatenate(wanted, axis=1)
 
     @abstractmethod
-    def read(
-        self,
-        cells: npt.NDArray[np.int64],
-        tables: Sequence[IndexTable],
-        offsets: npt.NDArray[np.int64],
-        outs: Sequence[ByteArray],
-    ) -> None:
+    def read(self, cells: npt.NDArray[np.int64], indexes: Sequence[FrameIndex], outs: Sequence[ByteArray]) -> None:
         """
         Decode observations of one array, or of two at the same cells.
 
         :param cells: ``(m,)``
-        :param tables: For each array the numbers of the newest frames and the patterns
-        :param offsets: Distances of the frames of each pattern from the newest
-        :param outs: For each array ``(m, obs_bytes)``, filled in C order
+        :param indexes: The arrays
+        :param outs: For each array the bytes of ``m`` observations, filled in C order
         """
+
+    def read_pairs(
+        self,
+        rows: npt.NDArray[np.int64],
+        columns: npt.NDArray[np.int64],
+        n_rows: int,
+        indexes: Sequence[FrameIndex],
+        outs: Sequence[ByteArray],
+    ) -> bool:
+        """
+        Decode observations at rows and columns.
+
+        :param rows: ``(m,)``
+        :param columns: ``(m,)``
+        :param n_rows: Number of rows
+        :param indexes: The arrays, one or two
+        :param outs: As for ``read``
+        :return: False, and nothing decoded, where an index is negative or out of bounds
+        """
+        if (rows.view(np.uint64) >= n_rows).any() or (columns.view(np.uint64) >= self.n_streams).any():
+            return False
+        self.read(rows * self.n_streams + columns, indexes, outs)
+        return True
 
     @property
     @abstractmethod
@@ -193,7 +171,7 @@ class FrameCoder(ABC):
     @property
     def stored_frames(self) -> int:
         """Frames that are kept, whether in use or not."""
-        return sum(self.log.slots[slot].frames for slot in self.log.order)
+        return sum(int(self.log.slots[slot].book[FRAMES]) for slot in self.log.order)
 
     def release(self, oldest_frame: npt.NDArray[np.int64]) -> None:
         """
@@ -291,19 +269,17 @@ class PlainCoder(FrameCoder):
     def room(self) -> int:
         return HEADER_BYTES + self.layout.frame_bytes + KEY_ALIGNMENT
 
-    def match(
-        self,
-        new: ByteArray,
-        last: ByteArray,
-        known: npt.NDArray[np.bool_],
-        streams: npt.NDArray[np.int64],
-        turned: bool,
-        state: StreamState,
-        frames: ByteArray,
-        status: npt.NDArray[np.int64],
-    ) -> bool:
-        match_batch(new, last, known, streams, self.layout, turned, self.tail, state.tail_is_newest, frames, status)
-        return bool(status.any())
+    def put(self, writes: Sequence[Write], first_part: int, place: Place) -> int:
+        state, layout = self.state, self.layout
+        cells = place.all_cells(self.n_streams)
+        streams = cells % self.n_streams
+        for part in range(first_part, len(writes)):
+            index, memory = writes[part]
+            match_batch(memory.reshape(len(cells), -1), streams, layout, self.tail, state)
+            if state.status[: len(cells)].any():
+                return part
+            index.enter(cells, state.entry_newest[streams], state.entry_pattern[streams])
+        return len(writes)
 
     def append(self, stream: int, frame: ByteArray, reclaim: Callable[[], None], fresh: bool = True) -> int:
         data = frame[: self.layout.frame_bytes]
@@ -320,19 +296,13 @@ class PlainCoder(FrameCoder):
         self.directory.put(stream, number, slot << OFFSET_BITS | offset)
         segment = self.log.slots[slot]
         segment.last_group[stream] = number
-        segment.frames += 1
+        segment.book[FRAMES] += 1
         self.tail[stream] = frame
         return number
 
-    def read(
-        self,
-        cells: npt.NDArray[np.int64],
-        tables: Sequence[IndexTable],
-        offsets: npt.NDArray[np.int64],
-        outs: Sequence[ByteArray],
-    ) -> None:
-        size = self.layout.frame_bytes
-        streams, wanted = self._located(cells, tables, offsets)
+    def read(self, cells: npt.NDArray[np.int64], indexes: Sequence[FrameIndex], outs: Sequence[ByteArray]) -> None:
+        size, m = self.layout.frame_bytes, len(cells)
+        streams, wanted = self._located(cells, indexes)
         keys = np.where(wanted < 0, -1, wanted * self.n_streams + streams[:, None])
         distinct, place = np.unique(keys, return_inverse=True)
         frames = np.empty((len(distinct), size), dtype=np.uint8)
@@ -344,9 +314,9 @@ class PlainCoder(FrameCoder):
         place = place.reshape(len(wanted), len(outs), self.layout.depth)
         for which, out in enumerate(outs):
             if self.layout.outer == 1:
-                np.take(frames, place[:, which], axis=0, out=out.reshape(len(out), self.layout.depth, size), mode="clip")
+                np.take(frames, place[:, which], axis=0, out=out.reshape(m, self.layout.depth, size), mode="clip")
             else:
-                self.layout.join(frames[place[:, which]], out)
+                self.layout.join(frames[place[:, which]], out.reshape(m, -1))
 
     def _decode(self, stream: int, number: int, out: ByteArray) -> None:
         kind, _, body = self._record_at(int(self.directory.locations[stream, number % self.directory.capacity]))

@@ -19,6 +19,10 @@ MIN_FRAME_BYTES = 32
 """Smaller frames are not worth a reference each."""
 
 
+# For each number of axes the order in which the second comes last.
+_TURNS = [(0, *range(2, ndim), 1) if ndim > 1 else (0,) for ndim in range(8)]
+
+
 @dataclass(frozen=True)
 class FrameLayout:
     """
@@ -172,23 +176,26 @@ def memory_order(obs: npt.NDArray[Any], axis: int) -> tuple[ByteArray, bool]:
 
     :param obs: ``(n, *obs_shape)``
     :param axis: Axis of the stack in ``obs_shape``
-    :return: ``(n, obs_bytes)`` and whether the stack's axis is the last in memory while it is the first in ``obs``
+    :return: The bytes, and whether the stack's axis is the last in memory while it is the first in ``obs``
     """
-    n = len(obs)
-    if obs.flags.c_contiguous:
-        return obs.reshape(n, -1).view(np.uint8), False
-    if axis == 0 and obs.ndim > 2:
-        turned = obs.transpose(0, *range(2, obs.ndim), 1)
-        if turned.flags.c_contiguous:
-            return turned.reshape(-1).view(np.uint8).reshape(n, -1), True
-    return np.ascontiguousarray(obs).reshape(-1).view(np.uint8).reshape(n, -1), False
+    turned = False
+    flags = obs.flags
+    if not flags.c_contiguous:
+        swapped = obs.transpose(_TURNS[obs.ndim]) if axis == 0 and 2 < obs.ndim < len(_TURNS) else obs
+        turned = swapped.flags.c_contiguous
+        obs = swapped if turned else np.ascontiguousarray(obs)
+    memory = obs.reshape(-1)
+    if memory.dtype != np.uint8:
+        memory = memory.view(np.uint8)
+    # Compiled code knows only one kind of array.
+    return memory if flags.writeable else memory.copy(), turned
 
 
 def c_order(memory: ByteArray, turned: bool, layout: FrameLayout) -> ByteArray:
     """
     Bring bytes in memory order to C order.
 
-    :param memory: ``(n, obs_bytes)`` as ``memory_order`` gave it
+    :param memory: ``(n, obs_bytes)``, what ``memory_order`` gave
     :param turned: Likewise
     :param layout: The layout
     :return: ``(n, obs_bytes)`` in C order

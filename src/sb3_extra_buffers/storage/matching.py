@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order
+from sb3_extra_buffers.storage.streams import StreamState
 
 SAME = 0
 """Equal to the last observation, or dealt with already."""
@@ -20,31 +21,18 @@ OTHER = 4
 
 
 def match_batch(
-    new: ByteArray,
-    last: ByteArray,
-    known: npt.NDArray[np.bool_],
-    streams: npt.NDArray[np.int64],
-    layout: FrameLayout,
-    turned: bool,
-    tail: ByteArray,
-    tail_is_newest: npt.NDArray[np.bool_],
-    frames: ByteArray,
-    status: npt.NDArray[np.int64],
+    new: ByteArray, streams: npt.NDArray[np.int64], layout: FrameLayout, tail: ByteArray, state: StreamState
 ) -> None:
     """
-    Compare observations with the last ones of their streams; parameters as in ``kernels.put.put_batch``.
+    Compare observations with the last ones of their streams.
 
     :param new: ``(m, obs_bytes)`` in memory order
-    :param last: ``(n_streams, obs_bytes)``, brought up to date except for OTHER
-    :param known: Whether a stream has a last observation
     :param streams: ``(m,)``, distinct
     :param layout: The layout
-    :param turned: Memory order, see ``layout.memory_order``
     :param tail: ``(n_streams, stride)``, the last stored frame of each stream
-    :param tail_is_newest: Whether that frame is the newest of the stream's last observation
-    :param frames: ``(m, stride)``, filled with the newest frame where there is a new one
-    :param status: ``(m,)``, filled
+    :param state: The last observations, brought up to date except for OTHER; frames and statuses are filled
     """
+    last, known, turned, status = state.last, state.known, state.turned, state.status
     size = layout.frame_bytes
     words = pixels_are_words(layout, turned)
     for row, stream in enumerate(streams.tolist()):
@@ -66,10 +54,10 @@ def match_batch(
         if not moved:
             status[row] = OTHER
             continue
-        frames[row, :size] = newest
+        state.frames[row, :size] = newest
         last[stream] = new[row]
         known[stream] = True
-        repeated = layout.depth > 1 and tail_is_newest[stream] and np.array_equal(newest, tail[stream, :size])
+        repeated = layout.depth > 1 and state.tail_is_newest[stream] and np.array_equal(newest, tail[stream, :size])
         status[row] = REPEAT if repeated else FRAME
 
 

@@ -33,17 +33,25 @@ def _the_helper() -> ThreadPoolExecutor:
         return _helper
 
 
-def in_halves(work: Callable[[int, int], int], count: int, nbytes: int) -> int:
+def worth_halving(count: int, nbytes: int) -> bool:
     """
-    Do work on rows, on two cores if there is enough of it.
+    Tell whether there is enough work for two cores.
+
+    :param count: Number of rows
+    :param nbytes: Bytes that are to be written
+    :return: Whether ``in_halves`` would be faster
+    """
+    return nbytes >= MIN_BYTES and count > 1 and (os.cpu_count() or 1) > 1
+
+
+def in_halves(work: Callable[[int, int], int], count: int) -> int:
+    """
+    Do work on rows, on two cores.
 
     :param work: Takes first row and row to stop before; releases the GIL; returns 0 or an error code
     :param count: Number of rows
-    :param nbytes: Bytes that it writes
     :return: 0, or the error code
     """
-    if nbytes < MIN_BYTES or count < 2 or (os.cpu_count() or 1) < 2:
-        return work(0, count)
     middle = count // 2
     other = _the_helper().submit(work, middle, count)
     try:

@@ -30,6 +30,8 @@ class PatternTable:
         self.depth = depth
         self.ids: dict[tuple[int, ...], int] = {}
         self.offsets: npt.NDArray[np.int64] = np.full((8, depth), ZERO, dtype=np.int64)
+        # How many there are, again where compiled code can read it.
+        self.count: npt.NDArray[np.int64] = np.ones(1, dtype=np.int64)
         self.intern(tuple(range(depth - 1, -1, -1)))
 
     def __len__(self) -> int:
@@ -50,6 +52,7 @@ class PatternTable:
             self.offsets = np.concatenate([self.offsets, np.empty_like(self.offsets)])
         self.offsets[number] = offsets
         self.ids[offsets] = number
+        self.count[0] = len(self)
         return number
 
     @property

@@ -30,6 +30,8 @@ RAW = 3
 HEADER_BYTES = 6
 KEY_OFFSET_BYTES = 4
 KEY_ALIGNMENT = 8
+WRITE_AHEAD = 32
+"""Bytes after a frame that is being decoded which compiled code may write."""
 OPEN_BIT = 1 << 63
 """Set in the location of an open group; the other bits are the stream."""
 

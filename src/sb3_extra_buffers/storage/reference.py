@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.codecs import Codec, CodecError, has_numba
-from sb3_extra_buffers.storage.coder import FrameCoder, IndexTable, StreamState
-from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage import control
+from sb3_extra_buffers.storage.coder import FrameCoder, Write
+from sb3_extra_buffers.storage.control import Control
+from sb3_extra_buffers.storage.errors import OUTSIDE, StorageError
+from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
 from sb3_extra_buffers.storage.matching import pixels_are_words
-from sb3_extra_buffers.storage.parallel import in_halves
+from sb3_extra_buffers.storage.parallel import in_halves, worth_halving
 from sb3_extra_buffers.storage.records import (
     CODED,
     HEADER_BYTES,
@@ -22,6 +25,7 @@ from sb3_extra_buffers.storage.records import (
     KEYED,
     OPEN_BIT,
     PACKED,
+    WRITE_AHEAD,
     get_header,
     get_u32,
     padded,
@@ -29,14 +33,14 @@ from sb3_extra_buffers.storage.records import (
     put_header,
     put_u32,
 )
-from sb3_extra_buffers.storage.segments import OFFSET_BITS, READ_AHEAD
+from sb3_extra_buffers.storage.segments import FRAMES, NEWEST_KEY, OFFSET_BITS, READ_AHEAD, RESERVED
+from sb3_extra_buffers.storage.streams import NO_CELLS, Place
 
 _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
 _U32 = 4
 _EMPTY_LOCATIONS: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 _EMPTY_EXPANSIONS: npt.NDArray[np.uint64] = np.empty((0, 3), dtype=np.uint64)
-_NOWHERE = np.uint64(0)
-_NO_WORDS: npt.NDArray[np.uint32] = np.empty((0, 0), dtype=np.uint32)
+_NO_BYTES: ByteArray = np.empty(0, dtype=np.uint8)
 
 
 def _address(array: ByteArray) -> np.uint64:
@@ -81,24 +85,85 @@ class ReferenceCoder(FrameCoder):
         self._bind()
 
     def _bind(self) -> None:
-        """Views and compiled code, which are not part of the state."""
+        """Compiled code and what it works on, which are not part of the state."""
         if not has_numba():
             raise ImportError('frames coded by "delta" need numba: pip install "sb3-extra-buffers[numba]"')
         from sb3_extra_buffers.storage.kernels import patch, put, read
 
         self._encode: Any = patch.encode_patch
-        self._put: Any = put.put_batch
+        self._put: Any = put.put
         self._frame_groups: Any = read.groups_of
         self._read_rows: Any = read.read_rows
-        self._flat_cells: Any = read.flat_cells
         layout = self.layout
-        size, item, row = layout.frame_bytes, layout.itemsize, layout.row_bytes
-        flat = (layout.depth, layout.outer, layout.depth * layout.part_bytes, layout.part_bytes, item, 0, size, row)
+        item, part = layout.itemsize, layout.part_bytes
+        flat = (layout.outer, layout.depth * part, part, item, pixels_are_words(layout, False))
         pixels = layout.plane_bytes // item
-        turned = (layout.depth, pixels, layout.length * item, layout.group * item, item, 1, size, row)
-        self._memory_geometry = np.array([flat, turned], dtype=np.int64)
-        self._out_geometry = np.array([layout.outer, layout.part_bytes, size, layout.depth, row], dtype=np.int64)
-        self._shifted = padded_rows(1, size)[0]
+        turned = (pixels, layout.length * item, layout.group * item, item, pixels_are_words(layout, True))
+        self._geometry = np.array([flat, turned], dtype=np.int64)
+        self._zeros = padded_rows(1, layout.row_bytes)[0]
+        self._bound: Control | None = None
+
+    @property
+    def _control(self) -> npt.NDArray[np.int64]:
+        """What compiled code works on, made again when one of the arrays that grow has been replaced."""
+        bound = self._bound
+        if bound is None or not bound.holds(self.log.pointers, self.directory.locations, self.patterns.offsets):
+            self._bound = bound = self._make_control()
+        return bound.words
+
+    def _make_control(self) -> Control:
+        layout, state = self.layout, self.state
+        numbers = {
+            control.N_STREAMS: self.n_streams,
+            control.DEPTH: layout.depth,
+            control.FRAME_BYTES: layout.frame_bytes,
+            control.STRIDE: self.tail.shape[1],
+            control.ROW_BYTES: layout.row_bytes,
+            control.OBS_BYTES: layout.obs_bytes,
+            control.OUTER: layout.outer,
+            control.PART_BYTES: layout.part_bytes,
+            control.SHIFT: self.shift,
+            control.LIMIT: self.limit,
+            control.PACKS: self.packer is not None,
+            control.ROOM: self.room,
+            control.STAGING_BYTES: self.staging.shape[1],
+            control.SEGMENT_BYTES: self.log.segment_bytes,
+            control.N_SEGMENTS: len(self.log.slots),
+            control.CAPACITY: self.directory.capacity,
+        }
+        arrays = {
+            control.GEOMETRY: self._geometry,
+            control.LAST: state.last,
+            control.KNOWN: state.known,
+            control.TAIL: self.tail,
+            control.TAIL_IS_NEWEST: state.tail_is_newest,
+            control.FRAMES: state.frames,
+            control.STATUS: state.status,
+            control.SLOTS: state.slots,
+            control.RUNS: state.runs,
+            control.ENTRY_NEWEST: state.entry_newest,
+            control.ENTRY_PATTERN: state.entry_pattern,
+            control.STAGING: self.staging,
+            control.STAGED: self.staged,
+            control.COUNTS: self.counts,
+            control.HEADS: self.heads,
+            control.OPEN_SLOTS: self.open_slots,
+            control.GROUPS: self.groups,
+            control.KEY_SLOTS: self.key_slots,
+            control.KEY_OFFSETS: self.key_offsets,
+            control.KEY_COSTS: self.key_costs,
+            control.PAYS: self.pays,
+            control.FAVOUR: self.favour,
+            control.POINTERS: self.log.pointers,
+            control.BOOKS: self.log.books,
+            control.CURRENT: self.log.head,
+            control.DIRECTORY: self.directory.locations,
+            control.OLDEST: self.directory.oldest,
+            control.PATTERNS: self.patterns.offsets,
+            control.PATTERN_COUNT: self.patterns.count,
+            control.ZEROS: self._zeros,
+        }
+        return Control(numbers, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
@@ -119,52 +184,20 @@ class ReferenceCoder(FrameCoder):
     def stored_frames(self) -> int:
         return super().stored_frames + int(self.counts.sum())
 
-    def match(
-        self,
-        new: ByteArray,
-        last: ByteArray,
-        known: npt.NDArray[np.bool_],
-        streams: npt.NDArray[np.int64],
-        turned: bool,
-        state: StreamState,
-        frames: ByteArray,
-        status: npt.NDArray[np.int64],
-    ) -> bool:
-        geometry = self._memory_geometry[int(turned)]
-        words = pixels_are_words(self.layout, turned)
-        changed = self._put(
-            new,
-            new.view(np.uint32) if words else _NO_WORDS,
-            last,
-            last.view(np.uint32) if words else _NO_WORDS,
-            known,
-            streams,
-            geometry,
-            self.tail,
-            state.tail_is_newest,
-            frames,
-            self.staging,
-            self.staged,
-            self.counts,
-            self.heads,
-            state.slots,
-            state.runs,
-            state.entry_newest,
-            state.entry_pattern,
-            self.group_frames,
-            self.limit,
-            self.staging.shape[1] - READ_AHEAD,
-            self._shifted,
-            self.favour,
-            status,
-        )
-        return bool(changed)
+    @property
+    def last(self) -> ByteArray:
+        # Compiled code keeps no other copy of a last observation that is a frame.
+        whole = self.layout.depth == 1 and not self.state.turned
+        return self.tail[:, : self.layout.frame_bytes] if whole else self.state.last
 
-    def cells_of(
-        self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], n_rows: int
-    ) -> npt.NDArray[np.int64] | None:
-        cells = np.empty(len(rows), dtype=np.int64)
-        return cells if self._flat_cells(rows, columns, n_rows, self.n_streams, cells) else None
+    def put(self, writes: Sequence[Write], first_part: int, place: Place) -> int:
+        (index, new), (other, other_new) = writes[0], writes[-1]
+        other_new = other_new if len(writes) > 1 else _NO_BYTES
+        return int(
+            self._put(
+                self._control, index.book, other.book, new, other_new, first_part, place.base, place.cells, self.state.turned
+            )
+        )
 
     def append(self, stream: int, frame: ByteArray, reclaim: Callable[[], None], fresh: bool = True) -> int:
         if not (fresh and self._append_to_open(stream, frame)):
@@ -193,7 +226,7 @@ class ReferenceCoder(FrameCoder):
                 _address(frame),
                 self.layout.frame_bytes,
                 self.layout.row_bytes,
-                _address(self._shifted),
+                _address(self._zeros),
                 self.favour,
                 stream,
                 staging,
@@ -213,11 +246,11 @@ class ReferenceCoder(FrameCoder):
         put_header(record, record.size - HEADER_BYTES, get_header(record)[1], frames)
         slot, group = int(self.open_slots[stream]), int(self.groups[stream])
         segment = self.log.slots[slot]
-        segment.reserved -= self.staging.shape[1]
+        segment.book[RESERVED] -= self.staging.shape[1]
         offset, target = self.log.allot(slot, record.size)
         target[:] = record
         segment.last_group[stream] = group
-        segment.frames += frames
+        segment.book[FRAMES] += frames
         self.directory.put(stream, group, slot << OFFSET_BITS | offset)
         self.counts[stream] = 0
         self.pays[stream] = frames >= self.group_frames // 2
@@ -238,7 +271,7 @@ class ReferenceCoder(FrameCoder):
         """Begin a group with a frame."""
         slot = self._slot_with_room(stream, int(self.groups[stream]) + 1, reclaim)
         segment = self.log.slots[slot]
-        segment.reserved += self.staging.shape[1]
+        segment.book[RESERVED] += self.staging.shape[1]
         self.open_slots[stream] = slot
         self.groups[stream] += 1
         self.directory.put(stream, int(self.groups[stream]), OPEN_BIT | stream)
@@ -254,7 +287,7 @@ class ReferenceCoder(FrameCoder):
         size = self.layout.frame_bytes
         segment = self.log.slots[slot]
         own = self.key_slots[stream] == slot
-        offset = int(self.key_offsets[stream]) if own else segment.newest_key
+        offset = int(self.key_offsets[stream] if own else segment.book[NEWEST_KEY])
         if offset < 0:
             return False
         if not own:  # another stream's: most games look alike, so it may do for a while
@@ -282,7 +315,7 @@ class ReferenceCoder(FrameCoder):
     def _store_key(self, stream: int, slot: int, frame: ByteArray) -> ByteArray:
         offset, key = self.log.allot(slot, frame.size, KEY_ALIGNMENT)
         key[:] = frame
-        self.log.slots[slot].newest_key = offset
+        self.log.slots[slot].book[NEWEST_KEY] = offset
         self.key_slots[stream], self.key_offsets[stream], self.key_costs[stream] = slot, offset, 0
         self._begin_record(stream, KEYED, offset)
         return key
@@ -291,41 +324,58 @@ class ReferenceCoder(FrameCoder):
         put_header(self.staging[stream], 0, kind, 0)
         put_u32(self.staging[stream], HEADER_BYTES, number)
 
-    def read(
-        self,
-        cells: npt.NDArray[np.int64],
-        tables: Sequence[IndexTable],
-        offsets: npt.NDArray[np.int64],
-        outs: Sequence[ByteArray],
-    ) -> None:
+    def read(self, cells: npt.NDArray[np.int64], indexes: Sequence[FrameIndex], outs: Sequence[ByteArray]) -> None:
         expanded, expansions, keep = _EMPTY_LOCATIONS, _EMPTY_EXPANSIONS, None
         if self.packer is not None or self.coded_records:
-            expanded, expansions, keep = self._expand(*self._located(cells, tables, offsets))
+            expanded, expansions, keep = self._expand(*self._located(cells, indexes))
+        self._read(cells, NO_CELLS, 0, indexes, outs, expanded, expansions)
+        del keep  # what the expansions point into
+
+    def read_pairs(
+        self,
+        rows: npt.NDArray[np.int64],
+        columns: npt.NDArray[np.int64],
+        n_rows: int,
+        indexes: Sequence[FrameIndex],
+        outs: Sequence[ByteArray],
+    ) -> bool:
+        if self.packer is not None or self.coded_records:
+            return super().read_pairs(rows, columns, n_rows, indexes, outs)
+        return self._read(rows, columns, n_rows, indexes, outs, _EMPTY_LOCATIONS, _EMPTY_EXPANSIONS)
+
+    def _read(
+        self,
+        rows: npt.NDArray[np.int64],
+        columns: npt.NDArray[np.int64],
+        n_rows: int,
+        indexes: Sequence[FrameIndex],
+        outs: Sequence[ByteArray],
+        expanded: npt.NDArray[np.uint64],
+        expansions: npt.NDArray[np.uint64],
+    ) -> bool:
+        count = len(rows)
         arguments = (
-            cells,
-            self.heads,
-            *tables[0],
-            *tables[-1],
-            offsets,
-            _address(outs[0]),
-            _address(outs[1]) if len(outs) > 1 else _NOWHERE,
-            self._out_geometry,
-            self.directory.locations,
-            self.shift,
-            self.log.pointers,
-            self.log.segment_bytes,
-            self.staging,
-            self.staged,
-            self.open_slots,
+            self._control,
+            indexes[0].book,
+            indexes[-1].book,
+            rows,
+            columns,
+            n_rows,
+            outs[0],
+            outs[1] if len(outs) > 1 else _NO_BYTES,
             expanded,
             expansions,
-            np.empty((2, padded(self.layout.frame_bytes)), dtype=np.uint8),
+            np.empty((2, self.tail.shape[1] + WRITE_AHEAD), dtype=np.uint8),
         )
-        nbytes = len(outs) * outs[0].size
-        result = in_halves(lambda first, last: self._read_rows(first, last, *arguments), len(cells), nbytes)
-        del keep  # what the expansions point into
-        if result < 0:
-            raise StorageError("a stored group of frames is damaged; what was asked for cannot be decoded")
+        if worth_halving(count, len(outs) * outs[0].size):
+            result = in_halves(lambda first, last: self._read_rows(first, last, *arguments), count)
+        else:
+            result = self._read_rows(0, count, *arguments)
+        if result == 0:
+            return True
+        if result == OUTSIDE:
+            return False
+        raise StorageError("a stored group of frames is damaged; what was asked for cannot be decoded")
 
     def _expand(
         self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]

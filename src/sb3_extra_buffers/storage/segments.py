@@ -33,6 +33,14 @@ def _allocate(size: int) -> ByteArray:
     return memory[:size]
 
 
+# What the words of a segment's book are; from LAST_GROUP on one for each stream.
+USED = 0
+RESERVED = 1  # promised to groups that began here: a group must end in the segment that holds its key frame
+FRAMES = 2
+NEWEST_KEY = 3
+LAST_GROUP = 4
+
+
 class Segment:
     """
     One block of the log. Bytes are appended, never changed.
@@ -43,27 +51,37 @@ class Segment:
 
     def __init__(self, size: int, n_streams: int) -> None:
         self.memory = _allocate(size)
-        self.used = 0
-        self.frames = 0
-        # Promised to groups that began here: a group must end in the segment that holds its key frame.
-        self.reserved = 0
-        self.newest_key = -1
-        self.last_group = np.full(n_streams, -1, dtype=np.int64)
+        # Its numbers, where compiled code can change them.
+        self.book: npt.NDArray[np.int64] = np.zeros(LAST_GROUP + n_streams, dtype=np.int64)
+        self.clear()
+
+    @property
+    def used(self) -> int:
+        """Bytes that are written."""
+        return int(self.book[USED])
+
+    @property
+    def free(self) -> int:
+        """Bytes that are neither written nor promised."""
+        return int(self.memory.size - self.book[USED] - self.book[RESERVED])
+
+    @property
+    def last_group(self) -> npt.NDArray[np.int64]:
+        """For each stream the last group that is here, -1 for none."""
+        return self.book[LAST_GROUP:]
 
     def clear(self) -> None:
         """Forget the contents; the memory stays."""
-        self.used = self.frames = self.reserved = 0
-        self.newest_key = -1
+        self.book[:] = 0
+        self.book[NEWEST_KEY] = -1
         self.last_group[:] = -1
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        state["memory"] = (self.memory.size, self.memory[: self.used].tobytes())
-        return state
+        return {"book": self.book.copy(), "memory": (self.memory.size, self.memory[: self.used].tobytes())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        size, data = state.pop("memory")
-        self.__dict__.update(state)
+        size, data = state["memory"]
+        self.book = state["book"]
         self.memory = _allocate(size)
         self.memory[: len(data)] = np.frombuffer(data, dtype=np.uint8)
 
@@ -84,11 +102,13 @@ class SegmentLog:
         self.slots: list[Segment] = []
         self.order: list[int] = []
         self.free: list[int] = []
+        # The current slot, again where compiled code can read it.
+        self.head: npt.NDArray[np.int64] = np.full(1, -1, dtype=np.int64)
         self._refresh_pointers()
 
     def _refresh_pointers(self) -> None:
-        addresses = [segment.memory.ctypes.data for segment in self.slots]
-        self.pointers = np.array(addresses, dtype=np.uint64)
+        self.pointers = np.array([segment.memory.ctypes.data for segment in self.slots], dtype=np.uint64)
+        self.books = np.array([segment.book.ctypes.data for segment in self.slots], dtype=np.uint64)
 
     @property
     def current(self) -> int:
@@ -105,7 +125,7 @@ class SegmentLog:
         if not self.order:
             return False
         segment = self.slots[self.order[-1]]
-        return segment.used + segment.reserved + size <= segment.memory.size
+        return segment.free >= size
 
     def open_segment(self) -> None:
         """Begin a new segment, in recycled memory where there is some."""
@@ -116,6 +136,7 @@ class SegmentLog:
             self.slots.append(Segment(self.segment_bytes, self.n_streams))
             self._refresh_pointers()
         self.order.append(slot)
+        self.head[0] = slot
 
     def allot(self, slot: int, size: int, alignment: int = 1) -> tuple[int, ByteArray]:
         """
@@ -130,7 +151,7 @@ class SegmentLog:
         offset = -(-segment.used // alignment) * alignment
         if offset + size > segment.memory.size:
             raise RuntimeError(f"a record of {size} bytes was not reserved in its segment")
-        segment.used = offset + size
+        segment.book[USED] = offset + size
         return offset, segment.memory[offset : offset + size]
 
     def release(self, oldest_group: npt.NDArray[np.int64]) -> None:
@@ -142,7 +163,7 @@ class SegmentLog:
         live = []
         for slot in self.order:
             segment = self.slots[slot]
-            if slot != self.current and segment.reserved == 0 and bool(np.all(segment.last_group < oldest_group)):
+            if slot != self.current and segment.book[RESERVED] == 0 and bool(np.all(segment.last_group < oldest_group)):
                 segment.clear()
                 self.free.append(slot)
             else:
@@ -155,6 +176,7 @@ class SegmentLog:
             self.slots[slot].clear()
         self.free.extend(reversed(self.order))
         self.order = []
+        self.head[0] = -1
 
     @property
     def used_bytes(self) -> int:
@@ -168,7 +190,7 @@ class SegmentLog:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["pointers"]
+        del state["pointers"], state["books"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.storage.coder import FrameCoder, StreamState
+from sb3_extra_buffers.storage.coder import FrameCoder, Write
+from sb3_extra_buffers.storage.frame_index import NOTHING, FrameIndex
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order, find_stack, memory_order
-from sb3_extra_buffers.storage.matching import APPENDED, OTHER, REPEAT, SAME
+from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT
 from sb3_extra_buffers.storage.methods import CoderSpec
-from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, UNWRITTEN, ZERO, PatternTable
+from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, ZERO
 from sb3_extra_buffers.storage.records import padded_rows
+from sb3_extra_buffers.storage.streams import NO_CELLS, Place
 
-_BLOCK = 256  # rows
-_NOTHING = np.iinfo(np.int64).max
 _LAST_PROBE = 1 << 12
 _FIRST_CHECK = 1 << 10
 _BATCH = 256
@@ -27,20 +26,9 @@ _NARROW_LIMIT = 1 << 16
 _WIDE_LIMIT = 1 << 32
 
 
-@dataclass
-class FrameIndex:
-    """
-    What the cells of one array hold: six bytes a cell.
-
-    :param newest: Low 32 bits of the number of the newest frame
-    :param pattern: Which frames make the observation, see ``PatternTable``; 16 bits, which real data never exceeds
-    """
-
-    newest: npt.NDArray[np.uint32]
-    pattern: npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
-    # The oldest frame of each stream, by blocks of rows, and which blocks were written since that was found out.
-    oldest: npt.NDArray[np.int64]
-    written: npt.NDArray[np.bool_]
+def _bytes_of(array: npt.NDArray[Any]) -> ByteArray:
+    flat = array.reshape(-1)
+    return flat if flat.dtype == np.uint8 else flat.view(np.uint8)
 
 
 class FrameStore:
@@ -62,23 +50,16 @@ class FrameStore:
         self.make_coder = make_coder
         self.indexes: list[FrameIndex] = []
         self.writes = 0
-        self._all = np.arange(n_streams, dtype=np.int64)
+        self.next_probe = 1  # which write to look for a frame stack at; 0 for none
         self._begin(FrameLayout.whole(obs_shape, self.dtype.itemsize))
 
     def _begin(self, layout: FrameLayout) -> None:
         """Start with an empty log."""
-        n, depth = self.n_streams, layout.depth
         self.layout = layout
+        if layout.depth > 1:
+            self.next_probe = 0
         # Made at the first use: a coder may have to load compiled code.
         self._coder: FrameCoder | None = None
-        self.patterns = PatternTable(depth)
-        self.last: ByteArray = np.zeros((n, layout.obs_bytes), dtype=np.uint8)
-        self.known: npt.NDArray[np.bool_] = np.zeros(n, dtype=np.bool_)
-        self.turned = False
-        self.state = StreamState(n, depth)
-        self.frames = padded_rows(n, layout.frame_bytes)
-        self.status: npt.NDArray[np.int64] = np.zeros(n, dtype=np.int64)
-        self.overwritten = 0
         self.check_at = _FIRST_CHECK
         self.must_compact = False
         self.pattern_limit = _NARROW_LIMIT
@@ -97,26 +78,14 @@ class FrameStore:
         :param cells: How many
         :return: The index; the store keeps what it refers to
         """
-        index = self._index_of(cells)
+        index = FrameIndex(cells, self.n_streams)
         self.indexes.append(index)
         return index
-
-    def _index_of(self, cells: int) -> FrameIndex:
-        blocks = -(-cells // (_BLOCK * self.n_streams))
-        return FrameIndex(
-            np.zeros(cells, dtype=np.uint32),
-            np.zeros(cells, dtype=np.uint16),
-            np.full((blocks, self.n_streams), _NOTHING, dtype=np.int64),
-            np.zeros(blocks, dtype=np.bool_),
-        )
 
     def clear(self) -> None:
         """Forget all observations; layout and memory stay."""
         for index in self.indexes:
-            index.newest[:] = 0
-            index.pattern[:] = UNWRITTEN
-            index.oldest[:] = _NOTHING
-            index.written[:] = False
+            index.clear()
         before = self._coder
         self._begin(self.layout)
         if before is not None:
@@ -137,7 +106,7 @@ class FrameStore:
 
         :return: Bytes a cell
         """
-        return max((index.newest.itemsize + index.pattern.itemsize for index in self.indexes), default=0)
+        return max((index.bytes_a_cell for index in self.indexes), default=0)
 
     def copy_of(self, index: FrameIndex) -> tuple[FrameStore, FrameIndex]:
         """
@@ -153,19 +122,14 @@ class FrameStore:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def write_row(self, index: FrameIndex, row: int, obs: npt.NDArray[Any]) -> None:
+    def write_row(self, row: int, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]]) -> None:
         """
-        Write one observation of every stream.
+        Write one observation of every stream, into one array or the same row of two, one after the other.
 
-        :param index: The array
         :param row: Row of ``n_streams`` cells
-        :param obs: ``(n_streams, *obs_shape)`` of the store's dtype, in any memory order
+        :param parts: For each array its index and ``(n_streams, *obs_shape)`` of the store's dtype, in any memory order
         """
-        first = row * self.n_streams
-        if index.pattern[first : first + self.n_streams].any():
-            self.overwritten += self.n_streams
-        self._write(index, slice(first, first + self.n_streams), self._all, obs)
-        index.written[row // _BLOCK] = True  # not before: what is reclaimed meanwhile clears it
+        self._write(parts, Place(row * self.n_streams, NO_CELLS))
 
     def write_cells(self, index: FrameIndex, cells: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> None:
         """
@@ -185,55 +149,59 @@ class FrameStore:
                     break
                 seen.add(stream)
                 stop += 1
-            self.overwritten += int(np.count_nonzero(index.pattern[cells[start:stop]]))
-            self._write(index, cells[start:stop], streams[start:stop], obs[start:stop])
-            index.written[cells[start:stop] // (self.n_streams * _BLOCK)] = True
+            self._write([(index, obs[start:stop])], Place(0, cells[start:stop]))
             start = stop
 
-    def _write(
-        self,
-        index: FrameIndex,
-        cells: slice | npt.NDArray[np.int64],
-        streams: npt.NDArray[np.int64],
-        obs: npt.NDArray[Any],
-    ) -> None:
+    def _write(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], place: Place) -> None:
         if self.must_compact:
             self._rebuild(self.layout)
-        if len(self.patterns) + self.n_streams > self.pattern_limit:
-            self._rebuild(self.layout)  # forgets patterns that are no longer in use
-        self.writes += 1
-        if self.layout.depth == 1 and self._time_to_probe():
-            self._probe(streams, obs)
-        memory, turned = memory_order(obs, self.layout.axis)
-        if memory.__array_interface__["data"][0] % 8 or not memory.flags.writeable:
-            memory = memory.copy()  # compiled code takes only one kind of array
-        if turned != self.turned:
-            self._turn(turned)
-        m = len(streams)
-        frames, status = self.frames[:m], self.status[:m]
-        if self.coder.match(memory, self.last, self.known, streams, turned, self.state, frames, status):
-            for row, (stream, what) in enumerate(zip(streams.tolist(), status.tolist(), strict=True)):
-                if what == SAME:
-                    continue
-                if what == OTHER:
-                    self._write_other(stream, memory[row : row + 1])
-                    continue
-                if what == APPENDED:
-                    self._enter(stream)
-                    continue
-                if what == REPEAT:
-                    number = int(self.state.slots[stream, -1])
-                else:
-                    number = self.coder.append(stream, frames[row], self._reclaim, fresh=False)
-                self._move_on(stream, number)
-        whole = streams is self._all
-        state = self.state
-        index.newest[cells] = state.entry_newest if whole else state.entry_newest[streams]
-        index.pattern[cells] = state.entry_pattern if whole else state.entry_pattern[streams]
+        coder = self.coder
+        writes: list[Write] = []
+        for index, obs in parts:
+            self.writes += 1
+            if self.writes == self.next_probe:
+                self._put(writes, place)
+                writes = []
+                self._probe(place.all_cells(self.n_streams) % self.n_streams, obs)
+                coder = self.coder
+            memory, turned = memory_order(obs, self.layout.axis)
+            if turned != coder.state.turned:
+                self._put(writes, place)
+                writes = []
+                self._turn(turned)
+            writes.append((index, memory))
+        self._put(writes, place)
+
+    def _put(self, writes: Sequence[Write], place: Place) -> None:
+        part = 0
+        while part < len(writes):
+            part = self.coder.put(writes, part, place)
+            if part < len(writes):
+                index, memory = writes[part]
+                self._help(index, memory, place.all_cells(self.n_streams))
+                part += 1
+
+    def _help(self, index: FrameIndex, memory: ByteArray, cells: npt.NDArray[np.int64]) -> None:
+        """Do what the coder has left to do of one write."""
+        coder, state = self.coder, self.coder.state
+        streams = cells % self.n_streams
+        rows = memory.reshape(len(cells), -1)
+        for row, (stream, what) in enumerate(zip(streams.tolist(), state.status.tolist(), strict=False)):
+            if what == OTHER:
+                self._write_other(stream, rows[row : row + 1])
+            elif what == APPENDED:
+                self._enter(stream)
+            elif what == REPEAT:
+                self._move_on(stream, int(state.slots[stream, -1]))
+            elif what == FRAME:
+                self._move_on(stream, coder.append(stream, state.frames[row], self._reclaim, fresh=False))
+        index.enter(cells, state.entry_newest[streams], state.entry_pattern[streams])
+        if len(coder.patterns) + self.n_streams > self.pattern_limit:
+            self.must_compact = True  # which forgets patterns that are no longer in use
 
     def _move_on(self, stream: int, number: int) -> None:
         """The last observation of a stream, less its oldest frame, plus this one."""
-        state = self.state
+        state = self.coder.state
         slots = state.slots[stream]
         state.runs[stream] = state.runs[stream] + 1 if number == slots[-1] + 1 else 1
         slots[:-1] = slots[1:]
@@ -243,15 +211,15 @@ class FrameStore:
 
     def _write_other(self, stream: int, memory: ByteArray) -> None:
         """An observation that does not follow from the last one: look for each of its frames."""
-        layout = self.layout
-        now = layout.split(c_order(memory, self.turned, layout))[0]
+        layout, state = self.layout, self.coder.state
+        now = layout.split(c_order(memory, state.turned, layout))[0]
         known: list[tuple[int, ByteArray]] = []
-        if self.known[stream]:
-            before = layout.split(c_order(self.last[stream : stream + 1], self.turned, layout))[0]
+        if state.known[stream]:
+            before = layout.split(c_order(state.last[stream : stream + 1], state.turned, layout))[0]
             head = int(self.coder.heads[stream])
             known = [
                 (number, frame)
-                for number, frame in zip(self.state.slots[stream].tolist(), before, strict=True)
+                for number, frame in zip(state.slots[stream].tolist(), before, strict=True)
                 if number != ZERO and head - number < MAX_DISTANCE
             ]
         slots = []
@@ -263,12 +231,12 @@ class FrameStore:
                     number = self._append(stream, frame)
                     known.append((number, frame))
             slots.append(number)
-        self.state.slots[stream] = slots
-        self.state.runs[stream] = 0
-        self.state.tail_is_newest[stream] = slots[-1] == self.coder.heads[stream]
+        state.slots[stream] = slots
+        state.runs[stream] = 0
+        state.tail_is_newest[stream] = slots[-1] == self.coder.heads[stream]
         self._enter(stream)
-        self.last[stream] = memory[0]
-        self.known[stream] = True
+        state.last[stream] = memory[0]
+        state.known[stream] = True
 
     def _append(self, stream: int, frame: ByteArray) -> int:
         row = padded_rows(1, self.layout.frame_bytes)[0]
@@ -277,37 +245,39 @@ class FrameStore:
 
     def _enter(self, stream: int) -> None:
         """Make the index entry for the frames of a stream's last observation."""
-        slots = self.state.slots[stream].tolist()
+        state = self.coder.state
+        slots = state.slots[stream].tolist()
         newest = max(slots)
         offsets = tuple([ZERO if number == ZERO else newest - number for number in slots])
-        self.state.entry_newest[stream] = max(newest, 0) & ROUND
-        self.state.entry_pattern[stream] = self.patterns.intern(offsets)
+        state.entry_newest[stream] = max(newest, 0) & ROUND
+        state.entry_pattern[stream] = self.coder.patterns.intern(offsets)
 
     def _turn(self, turned: bool) -> None:
         """Bring the last observations into the other memory order."""
-        layout = self.layout
+        layout, last, state = self.layout, self.coder.last, self.coder.state
         if turned:
-            planes = self.last.reshape(self.n_streams, layout.length, -1, layout.itemsize)
-            self.last = np.ascontiguousarray(planes.swapaxes(1, 2)).reshape(self.n_streams, -1)
+            planes = last.reshape(self.n_streams, layout.length, -1, layout.itemsize)
+            state.last[...] = planes.swapaxes(1, 2).reshape(self.n_streams, -1)
         else:
-            self.last = c_order(self.last, True, layout)
-        self.turned = turned
+            state.last[...] = c_order(last, True, layout)
+        state.turned = turned
 
     # -- finding the layout ---------------------------------------------------------------------------------------
 
-    def _time_to_probe(self) -> bool:
-        return self.writes <= _LAST_PROBE and (self.writes <= 16 or self.writes & (self.writes - 1) == 0)
-
     def _probe(self, streams: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> None:
         """Look for a frame stack between the last observations and these; once one is seen, store by frames."""
-        known = self.known[streams]
+        # Again at each of the first writes, then ever more rarely.
+        later = self.writes + 1 if self.writes < 16 else 2 * self.writes
+        self.next_probe = later if later <= _LAST_PROBE else 0
+        known = self.coder.state.known[streams]
         if not known.any():
             return
-        before = c_order(self.last[streams[known]], self.turned, self.layout)
+        before = c_order(self.coder.last[streams[known]], self.coder.state.turned, self.layout)
         after = np.ascontiguousarray(obs[known]).reshape(-1).view(np.uint8).reshape(len(before), -1)
         layout = find_stack(self.obs_shape, self.dtype.itemsize, before, after)
         if layout is not None:
             self._rebuild(layout)
+            self.next_probe = 0
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -318,19 +288,34 @@ class FrameStore:
         :param cells: ``(m,)``
         :param parts: For each array its index and a C-contiguous output ``(m, *obs_shape)`` of the store's dtype
         """
-        if len(cells) == 0:
-            return
-        outs = [out.reshape(-1).view(np.uint8).reshape(len(cells), -1) for _, out in parts]
-        tables = [(index.newest, index.pattern) for index, _ in parts]
-        self.coder.read(cells, tables, self.patterns.offsets, outs)
+        if len(cells):
+            self.coder.read(cells, [index for index, _ in parts], [_bytes_of(out) for _, out in parts])
+
+    def read_pairs(
+        self,
+        rows: npt.NDArray[np.int64],
+        columns: npt.NDArray[np.int64],
+        n_rows: int,
+        parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]],
+    ) -> bool:
+        """
+        Read observations at rows and columns.
+
+        :param rows: ``(m,)``
+        :param columns: ``(m,)``
+        :param n_rows: Number of rows
+        :param parts: As for ``read``
+        :return: False, and nothing read, where an index is negative or out of bounds
+        """
+        outs = [_bytes_of(out) for _, out in parts]
+        return self.coder.read_pairs(rows, columns, n_rows, [index for index, _ in parts], outs)
 
     # -- housekeeping ---------------------------------------------------------------------------------------------
 
     def _reclaim(self) -> None:
         """Recycle what overwritten cells have left behind."""
-        if not self.overwritten:
+        if not sum([index.take_overwritten() for index in self.indexes]):
             return
-        self.overwritten = 0
         self.coder.release(self._oldest_frames())
         held = self.coder.stored_frames
         if held > self.check_at:
@@ -342,22 +327,22 @@ class FrameStore:
     def _oldest_frames(self) -> npt.NDArray[np.int64]:
         """For each stream the oldest frame in use."""
         oldest = self.coder.heads.copy()
-        for stream, slots in enumerate(self.state.slots.tolist()):
+        for stream, slots in enumerate(self.coder.state.slots.tolist()):
             oldest[stream] = min((number for number in slots if number != ZERO), default=oldest[stream])
         for index in self.indexes:
             for block in np.flatnonzero(index.written).tolist():
                 self._scan_block(index, block)
             index.written[:] = False
-            np.minimum(oldest, index.oldest.min(axis=0, initial=_NOTHING), out=oldest)
+            np.minimum(oldest, index.oldest.min(axis=0, initial=NOTHING), out=oldest)
         return np.maximum(oldest, 0)
 
     def _scan_block(self, index: FrameIndex, block: int) -> None:
         """Find the oldest frame of each stream in a block of rows."""
-        cells = slice(block * _BLOCK * self.n_streams, (block + 1) * _BLOCK * self.n_streams)
+        cells = slice(block * index.block_cells, (block + 1) * index.block_cells)
         heads = self.coder.heads
-        back = self.patterns.reach[index.pattern[cells].reshape(-1, self.n_streams)]
+        back = self.coder.patterns.reach[index.pattern[cells].reshape(-1, self.n_streams)]
         age = ((heads - index.newest[cells].reshape(-1, self.n_streams)) & ROUND) + back
-        index.oldest[block] = np.where(back < 0, _NOTHING, heads - age).min(axis=0)
+        index.oldest[block] = np.where(back < 0, NOTHING, heads - age).min(axis=0)
 
     def _chronicle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """All written cells in the order of their frames: index, cell, and the number of the newest frame."""
@@ -380,11 +365,11 @@ class FrameStore:
         """Store everything again, under another layout or to be rid of what is no longer in use."""
         fresh = FrameStore(self.obs_shape, self.dtype, self.n_streams, self.make_coder)
         fresh._begin(layout)
-        fresh.writes = _LAST_PROBE + 1
+        fresh.next_probe = 0
         twins = [fresh.new_index(len(index.pattern)) for index in self.indexes]
         fresh.pattern_limit = _WIDE_LIMIT
         for twin in twins:
-            twin.pattern = twin.pattern.astype(np.uint32)
+            twin.widen()
         which, cells, _ = self._chronicle()
         for start in range(0, len(cells), _BATCH):
             some = slice(start, start + _BATCH)
@@ -396,22 +381,20 @@ class FrameStore:
                 obs[chosen] = part
             for row, place in enumerate(which[some].tolist()):
                 fresh.write_cells(twins[place], cells[start + row : start + row + 1], obs[row : row + 1])
-        for stream in np.flatnonzero(self.known).tolist():
+        for stream in np.flatnonzero(self.coder.state.known).tolist():
             # The last observation of a stream is what the next one is compared with.
             self._remember(fresh, stream)
-        narrow = 2 * len(fresh.patterns) <= _NARROW_LIMIT
+        narrow = 2 * len(fresh.coder.patterns) <= _NARROW_LIMIT
         if narrow:
             fresh.pattern_limit = _NARROW_LIMIT
         for index, twin in zip(self.indexes, twins, strict=True):
-            index.newest, index.pattern = twin.newest, twin.pattern.astype(np.uint16) if narrow else twin.pattern
-            index.oldest, index.written = twin.oldest, twin.written
-        indexes, writes = self.indexes, self.writes
-        self.__dict__.update(fresh.__dict__)
-        self.indexes, self.writes = indexes, writes
+            index.become(twin, narrow)
+        kept = {name: self.__dict__[name] for name in ("indexes", "writes", "next_probe")}
+        self.__dict__.update(fresh.__dict__, **kept)
 
     def _remember(self, fresh: FrameStore, stream: int) -> None:
         """Make a stream's last observation the last one in a new store, too."""
-        memory = c_order(self.last[stream : stream + 1], self.turned, self.layout)
-        scrap = fresh._index_of(self.n_streams)
-        obs = memory.view(self.dtype).reshape(1, *self.obs_shape)
+        memory = c_order(self.coder.last[stream : stream + 1], self.coder.state.turned, self.layout)
+        scrap = FrameIndex(self.n_streams, self.n_streams)
+        obs = np.ascontiguousarray(memory).view(self.dtype).reshape(1, *self.obs_shape)
         fresh.write_cells(scrap, np.array([stream]), obs)

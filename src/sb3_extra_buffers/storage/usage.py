@@ -45,7 +45,7 @@ class MemoryUsage:
         return cls(
             raw_bytes=written * obs_bytes,
             stored_bytes=coder.log.used_bytes + coder.open_bytes,
-            index_bytes=written * store.bytes_a_cell() + coder.directory.nbytes + store.patterns.nbytes,
+            index_bytes=written * store.bytes_a_cell() + coder.directory.nbytes + coder.patterns.nbytes,
             frames_stored=stored,
             frames_shared=max(written * store.layout.depth - stored, 0),
         )

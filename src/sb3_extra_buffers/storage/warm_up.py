@@ -20,5 +20,5 @@ def compile_kernels() -> None:
     out = np.empty_like(stack)
     for row in range(2):
         stack = np.concatenate([stack[:, 1:], np.full((1, 1, 8, 8), row + 1, dtype=np.uint8)], axis=1)
-        store.write_row(index, row, stack)
+        store.write_row(row, [(index, stack)])
         store.read(np.array([row]), [(index, out)])

@@ -1,4 +1,4 @@
-"""Compiled: bytes at addresses, copied and compared fast.."""
+"""Compiled: bytes at addresses, copied and compared fast."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
+from sb3_extra_buffers.storage.records import WRITE_AHEAD
 
 _WORD = ir.IntType(64)
+_BLOCK = ir.VectorType(ir.IntType(8), WRITE_AHEAD)
 _CHUNK = 128  # words compared between two looks at the result; long enough to vectorise
 
 
@@ -41,6 +43,18 @@ def copy_bytes(typingctx, target, source, count):
 
 
 @intrinsic
+def copy_block(typingctx, target, source):
+    """Copy 32 bytes from one address to another."""
+
+    def codegen(context, builder, signature, arguments):
+        target, source = (builder.inttoptr(address, _BLOCK.as_pointer()) for address in arguments)
+        builder.store(builder.load(source, align=1, typ=_BLOCK), target, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64), codegen
+
+
+@intrinsic
 def load_word(typingctx, address):
     """Read eight bytes at any address."""
 
@@ -64,11 +78,35 @@ def store_word(typingctx, address, value):
 
 
 @intrinsic
+def different_bytes(typingctx, a, b):
+    """Compare 64 bytes at each of two addresses: bit ``i`` is set where byte ``i`` differs."""
+
+    def codegen(context, builder, signature, arguments):
+        vector = ir.VectorType(ir.IntType(8), 64)
+        left, right = (
+            builder.load(builder.inttoptr(address, vector.as_pointer()), align=1, typ=vector) for address in arguments
+        )
+        return builder.bitcast(builder.icmp_unsigned("!=", left, right), _WORD)
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@intrinsic
 def trailing_zeros(typingctx, value):
     """Count the zero bits below the lowest set bit of a word that is not zero."""
 
     def codegen(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def leading_zeros(typingctx, value):
+    """Count the zero bits above the highest set bit of a word that is not zero."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), codegen
 
@@ -86,8 +124,27 @@ def memory_at(address, size):
 
 
 @jit_kernel
-def _words_at(address, count):
+def words_at(address, count):
+    """View memory as 64-bit words."""
     return carray(_pointer(uint64(address)), (int64(count),), np.uint64)
+
+
+@jit_kernel
+def numbers_at(address, count):
+    """View memory as 64-bit numbers."""
+    return carray(_pointer(uint64(address)), (int64(count),), np.int64)
+
+
+@jit_kernel
+def half_words_at(address, count):
+    """View memory as 32-bit words."""
+    return carray(_pointer(uint64(address)), (int64(count),), np.uint32)
+
+
+@jit_kernel
+def quarter_words_at(address, count):
+    """View memory as 16-bit words."""
+    return carray(_pointer(uint64(address)), (int64(count),), np.uint16)
 
 
 @jit_kernel
@@ -96,8 +153,8 @@ def same_bytes(a, b, count):
     rest = uint64(0)
     if (a | b) & uint64(7) == 0:  # else byte by byte: unaligned words are not for every machine
         n = uint64(count) >> uint64(3)
-        x = _words_at(a, n)
-        y = _words_at(b, n)
+        x = words_at(a, n)
+        y = words_at(b, n)
         i = uint64(0)
         while i < n:
             stop = min(n, i + uint64(_CHUNK))

@@ -10,8 +10,7 @@ A patch is ``u16 length`` and that many bytes of tokens. A token skips what is e
 If the first byte is 253, what is skipped is not what the reference has there but what the frame itself has one row above.
 That suits flat areas that move, such as segmentation masks, and needs no reference at all: reading can begin there.
 
-Frames are given by address and read eight bytes at a time, so up to seven bytes after them are read; they must be allocated
-and, where two frames are compared, equal.
+Frames are given by address. Encoding reads nothing but the frames; for decoding see ``apply_patch``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,17 @@ from __future__ import annotations
 from numba import int64, uint8, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
-from sb3_extra_buffers.storage.kernels.memory import copy_bytes, load_word, memory_at, store_word, trailing_zeros
+from sb3_extra_buffers.storage.kernels.memory import (
+    address_of,
+    copy_block,
+    different_bytes,
+    leading_zeros,
+    load_word,
+    memory_at,
+    store_word,
+    trailing_zeros,
+)
+from sb3_extra_buffers.storage.records import WRITE_AHEAD
 
 UP = 253
 ESCAPE = 255
@@ -33,10 +42,15 @@ MAX_PATCH = (1 << 16) - 1
 _SMALL = 32  # a patch of less than this part of the frame is good enough
 _STAY = 8  # frames for which the row above is taken without trying the reference again
 _EVERY = 0x0101010101010101
+_WINDOW = 64
+# What can be told from 64 bytes: the last few have not all of their followers in the window.
+_GAPS_SEEN = (1 << (_WINDOW - GAP_MIN + 1)) - 1
+_FILLS_SEEN = (1 << (_WINDOW - FILL_MIN + 1)) - 1
 
 
 @jit_kernel
-def _put_u32(out, pos, value):
+def put_u32(out, pos, value):
+    """Write four bytes, the lowest first."""
     for shift in range(4):
         out[pos + uint64(shift)] = uint8((value >> uint64(8 * shift)) & uint64(255))
 
@@ -53,7 +67,7 @@ def _put_token(out, pos, stop, skip, length, fill):
         p += uint64(1)
     else:
         out[p] = uint8(ESCAPE)
-        _put_u32(out, p + uint64(1), uint64(skip))
+        put_u32(out, p + uint64(1), uint64(skip))
         p += uint64(5)
     mark = FILL if fill else 0
     if length <= LONG:
@@ -61,88 +75,130 @@ def _put_token(out, pos, stop, skip, length, fill):
         p += uint64(1)
     else:
         out[p] = uint8(mark | LONG)
-        _put_u32(out, p + uint64(1), uint64(length))
+        put_u32(out, p + uint64(1), uint64(length))
         p += uint64(5)
     return int64(p)
 
 
 @jit_kernel
 def _next_difference(ref, cur, i, size):
-    """Index of the first byte from ``i`` on that differs; ``size`` or more where none does."""
-    while i < size:
-        difference = load_word(ref + uint64(i)) ^ load_word(cur + uint64(i))
+    """Index of the first byte from ``i`` on that differs; ``size`` where none does."""
+    while i + _WINDOW <= size:
+        difference = different_bytes(ref + uint64(i), cur + uint64(i))
         if difference:
-            return i + int64(trailing_zeros(difference) >> uint64(3))
-        i += 8
+            return i + int64(trailing_zeros(difference))
+        i += _WINDOW
+    before = memory_at(ref, size)
+    now = memory_at(cur, size)
+    while i < size and before[uint64(i)] == now[uint64(i)]:
+        i += 1
     return i
+
+
+@jit_kernel
+def _change_at(ref, cur, begin, size):
+    """
+    Find where the change that begins at ``begin`` ends, or where a fill takes over.
+
+    :return: Byte after the last changed one, and byte where a fill begins or -1
+    """
+    if begin + _WINDOW < size:
+        # 64 bytes at once: a change ends before GAP_MIN equal bytes, a fill is FILL_MIN bytes that are all the same.
+        different = different_bytes(ref + uint64(begin), cur + uint64(begin))
+        gaps = ~(different | different >> uint64(1) | different >> uint64(2)) & uint64(_GAPS_SEEN)
+        here = cur + uint64(begin)
+        steady = ~different_bytes(here, here + uint64(1))
+        fills = steady & (steady >> uint64(1)) & (steady >> uint64(2))
+        fills &= (steady >> uint64(3)) & (steady >> uint64(4)) & uint64(_FILLS_SEEN)
+        gap = trailing_zeros(gaps) if gaps else uint64(_WINDOW)
+        fill = trailing_zeros(fills) if fills else uint64(_WINDOW)
+        if fills and fill + uint64(FILL_MIN - 1) <= gap + uint64(GAP_MIN - 1):
+            literal = different & ((uint64(1) << fill) - uint64(1))
+            length = uint64(64) - leading_zeros(literal) if literal else uint64(0)
+            return begin + int64(length), begin + int64(fill)
+        if gaps:
+            return begin + int64(gap), int64(-1)
+    return _change_by_bytes(ref, cur, begin, size)
+
+
+@jit_kernel
+def _change_by_bytes(ref, cur, begin, size):
+    """``_change_at`` for long changes and for the end of a frame."""
+    before = memory_at(ref, size)
+    now = memory_at(cur, size)
+    end = begin + 1
+    repeats = 1
+    gap = 0
+    fill = int64(-1)
+    j = begin + 1
+    while j < size:
+        value = now[uint64(j)]
+        if value == now[uint64(j - 1)]:
+            repeats += 1
+            if repeats >= FILL_MIN:
+                fill = j - FILL_MIN + 1
+                break
+        else:
+            repeats = 1
+        if value == before[uint64(j)]:
+            gap += 1
+            if gap >= GAP_MIN:
+                break
+        else:
+            gap = 0
+            end = j + 1
+        j += 1
+    return min(end, fill) if fill >= 0 else end, fill
 
 
 @jit_kernel
 def _fill_end(cur, i, size, value):
     """Index of the first byte from ``i`` on that is not ``value``."""
     word = uint64(value) * uint64(_EVERY)
-    while i < size:
+    while i + 8 <= size:
         difference = load_word(cur + uint64(i)) ^ word
         if difference:
-            return min(size, i + int64(trailing_zeros(difference) >> uint64(3)))
+            return i + int64(trailing_zeros(difference) >> uint64(3))
         i += 8
-    return size
+    now = memory_at(cur, size)
+    while i < size and now[uint64(i)] == value:
+        i += 1
+    return i
 
 
 @jit_kernel
-def encode_tokens(ref, cur, size, out, pos, stop):
+def _encode_tokens(ref, cur, first, size, done, out, pos, stop):
     """
     Write the tokens that make ``cur`` of ``ref``.
 
     :param ref: Address
     :param cur: Address
-    :param size: Bytes of the frame
+    :param first: Byte to begin with
+    :param size: Byte to stop before
+    :param done: Byte up to which there are tokens already
     :param out: Where to
     :param pos: From where in ``out``
     :param stop: Up to where
-    :return: The position after them, or -1 when they do not fit: then this reference does not pay
+    :return: The position after them, or -1 when they do not fit: then this reference does not pay; and ``done``
     """
-    before = memory_at(ref, size)
     now = memory_at(cur, size)
-    i = int64(0)
-    done = int64(0)
+    i = int64(first)
     while True:
         i = _next_difference(ref, cur, i, size)
         if i >= size:
-            return pos
-        # A change begins at i: find where it ends, or where a fill takes over.
+            return pos, done
         begin = i
-        end = begin + 1
-        repeats = 1
-        gap = 0
-        fill = int64(-1)
-        j = begin + 1
-        while j < size:
-            value = now[uint64(j)]
-            if value == now[uint64(j - 1)]:
-                repeats += 1
-                if repeats >= FILL_MIN:
-                    fill = j - FILL_MIN + 1
-                    break
-            else:
-                repeats = 1
-            if value == before[uint64(j)]:
-                gap += 1
-                if gap >= GAP_MIN:
-                    break
-            else:
-                gap = 0
-                end = j + 1
-            j += 1
-        if fill >= 0:
-            end = min(end, fill)
+        end, fill = _change_at(ref, cur, begin, size)
         if end > begin:
             length = end - begin
             pos = _put_token(out, pos, stop, begin - done, length, False)
             if pos < 0:
-                return int64(-1)
-            for t in range(length):
-                out[uint64(pos + t)] = now[uint64(begin + t)]
+                return int64(-1), done
+            if length <= 8 and begin + 8 <= size and pos + 8 <= stop:
+                store_word(address_of(out) + uint64(pos), load_word(cur + uint64(begin)))
+            else:
+                for t in range(length):
+                    out[uint64(pos + t)] = now[uint64(begin + t)]
             pos += length
             done = end
         if fill >= 0:
@@ -150,7 +206,7 @@ def encode_tokens(ref, cur, size, out, pos, stop):
             after = _fill_end(cur, fill + FILL_MIN, size, value)
             pos = _put_token(out, pos, stop, fill - done, after - fill, True)
             if pos < 0:
-                return int64(-1)
+                return int64(-1), done
             out[uint64(pos)] = value
             pos += 1
             done = after
@@ -158,18 +214,20 @@ def encode_tokens(ref, cur, size, out, pos, stop):
 
 
 @jit_kernel
-def _encode_up(cur, size, row, shifted, out, pos, stop):
-    """Write the tokens on the frame itself, one row up; ``shifted`` is scratch for it."""
+def _encode_up(cur, size, row, zeros, out, pos, stop):
+    """Write the tokens on the frame itself, one row up; above the first row are zeros."""
     if pos >= stop:
         return int64(-1)
-    memory_at(shifted, row)[:] = uint8(0)
-    copy_bytes(shifted + uint64(row), cur, uint64(size - row))
     out[uint64(pos)] = uint8(UP)
-    return encode_tokens(shifted, cur, size, out, pos + 1, stop)
+    pos, done = _encode_tokens(zeros, cur, int64(0), int64(row), int64(0), out, pos + 1, stop)
+    if pos < 0:
+        return pos
+    pos, done = _encode_tokens(cur - uint64(row), cur, int64(row), size, done, out, pos, stop)
+    return pos
 
 
 @jit_kernel
-def encode_patch(ref, cur, size, row, shifted, favour, stream, out, pos, stop):
+def encode_patch(ref, cur, size, row, zeros, favour, stream, out, pos, stop):
     """
     Write the patch that makes ``cur``, on ``ref`` or on itself one row up, whichever is smaller.
 
@@ -177,7 +235,7 @@ def encode_patch(ref, cur, size, row, shifted, favour, stream, out, pos, stop):
     :param cur: Address of the frame
     :param size: Bytes of the frame
     :param row: Bytes of a row; 0 where there are none
-    :param shifted: Address of scratch as large as a frame
+    :param zeros: Address of a row of zeros
     :param favour: For each stream for how many frames yet the row above is taken without trying the reference
     :param stream: The stream
     :param out: Where to
@@ -192,13 +250,13 @@ def encode_patch(ref, cur, size, row, shifted, favour, stream, out, pos, stop):
         return end
     if row > 0 and favour[stream] > 0:
         favour[stream] -= 1
-        end = _encode_up(cur, size, row, shifted, out, begin, stop)
+        end = _encode_up(cur, size, row, zeros, out, begin, stop)
     if end < 0:
-        end = encode_tokens(ref, cur, size, out, begin, stop)
+        end, _ = _encode_tokens(ref, cur, int64(0), size, int64(0), out, begin, stop)
         if row > 0 and (end < 0 or (end - begin) * _SMALL > size):
             start = begin if end < 0 else end
             last = stop if end < 0 else min(stop, end + (end - begin))  # only if it is smaller
-            other = _encode_up(cur, size, row, shifted, out, start, last)
+            other = _encode_up(cur, size, row, zeros, out, start, last)
             if other >= 0:
                 favour[stream] = _STAY
                 for t in range(other - start):
@@ -213,12 +271,24 @@ def encode_patch(ref, cur, size, row, shifted, favour, stream, out, pos, stop):
 
 @jit_kernel
 def _copy_from_above(target, count, row):
-    """Copy bytes from one row up; a row at a time, as the source may be what was just copied."""
-    while count > uint64(0):
-        some = min(count, row)
-        copy_bytes(target, target - row, some)
-        target += some
-        count -= some
+    """
+    Copy bytes from one row up, where some may have been put by this very copy.
+
+    Up to a block after the last of them is written, too: that is not decoded yet.
+    """
+    stop = target + count
+    if row >= uint64(WRITE_AHEAD):
+        while target < stop:
+            copy_block(target, target - row)
+            target += uint64(WRITE_AHEAD)
+    elif row >= uint64(8):
+        while target < stop:
+            store_word(target, load_word(target - row))
+            target += uint64(8)
+    else:
+        memory = memory_at(target - row, row + count)
+        for i in range(row, row + count):
+            memory[i] = memory[i - row]
 
 
 @jit_kernel
@@ -254,8 +324,8 @@ def apply_patch(pos, stop, frame, size, row):
     Change a frame as a patch says; whatever the patch holds, only ``size`` bytes of the frame are changed.
 
     Most changes are a few bytes long, so they are made eight bytes at a time, the surplus masked out: up to seven
-    bytes past ``stop`` and past the frame are read, and those past the frame written back as they were. Both must be
-    allocated.
+    bytes past ``stop`` are read. Rows are copied by blocks: up to ``WRITE_AHEAD`` after the frame are written. Both must
+    be allocated.
 
     :param pos: Address of the patch
     :param stop: Address after it

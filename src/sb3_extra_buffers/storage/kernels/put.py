@@ -1,26 +1,69 @@
 """
-Compiled: find what is new in a batch of observations and code it..
+Compiled: find what is new in the observations of an ``add``, code it, and enter it into the index.
 
-One call handles all environments of an ``add``. What is rare (a new group, an episode's first observation) is only
-reported; Python does it.
+One call handles all environments, and ``obs`` and ``next_obs``. What is rare (a new key frame, a new segment, an
+episode's first observation) is only reported; Python does it.
 """
 
 from __future__ import annotations
 
-from numba import uint8, uint32, uint64
+from numba import int64, uint8, uint16, uint32, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
-from sb3_extra_buffers.storage.kernels.memory import address_of, copy_bytes, same_bytes
+from sb3_extra_buffers.storage.control import (
+    COUNTS,
+    DEPTH,
+    ENTRY_NEWEST,
+    ENTRY_PATTERN,
+    FAVOUR,
+    FRAME_BYTES,
+    FRAMES,
+    GEOMETRY,
+    HEADS,
+    KNOWN,
+    LAST,
+    LIMIT,
+    N_STREAMS,
+    OBS_BYTES,
+    PACKS,
+    PATTERN_COUNT,
+    PATTERNS,
+    ROW_BYTES,
+    RUNS,
+    SHIFT,
+    SLOTS,
+    STAGED,
+    STAGING,
+    STAGING_BYTES,
+    STATUS,
+    STRIDE,
+    TAIL,
+    TAIL_IS_NEWEST,
+    ZEROS,
+)
+from sb3_extra_buffers.storage.frame_index import BLOCK_CELLS, NEWEST, OVERWRITTEN, PATTERN, PATTERN_BYTES, WRITTEN
+from sb3_extra_buffers.storage.kernels.groups import close_group, open_group
+from sb3_extra_buffers.storage.kernels.memory import (
+    address_of,
+    copy_bytes,
+    half_words_at,
+    memory_at,
+    numbers_at,
+    quarter_words_at,
+    same_bytes,
+)
 from sb3_extra_buffers.storage.kernels.patch import encode_patch
-from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT, SAME
-from sb3_extra_buffers.storage.patterns import RUN
+from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, SAME
+from sb3_extra_buffers.storage.patterns import RUN, ZERO
+from sb3_extra_buffers.storage.segments import READ_AHEAD
 
 _CHUNK = 256  # pixels compared between two looks at the result; long enough to vectorise
+_KNOWN_PATTERNS = 64  # patterns that are looked through; the frequent ones come early
 
 
 @jit_kernel
 def _moved_on_words(new, old):
-    """``moved_on`` for a stack of four one-byte planes, each pixel one little-endian word."""
+    """``_moved_on`` for a stack of four one-byte planes, each pixel one little-endian word."""
     i = uint64(0)
     n = uint64(new.size)
     while i < n:
@@ -86,131 +129,192 @@ def _newest_of_words(words, frame):
 
 
 @jit_kernel
-def put_batch(
-    new,
-    new_words,
-    last,
-    last_words,
-    known,
-    streams,
-    geometry,
-    tail,
-    tail_is_newest,
-    frames,
-    staging,
-    staged,
-    counts,
-    heads,
-    slots,
-    runs,
-    entry_newest,
-    entry_pattern,
-    group_frames,
-    limit,
-    capacity,
-    shifted,
-    favour,
-    status,
-):
-    """
-    Compare observations with the last ones of their streams and code the frames that are new.
+def _find_pattern(control, slots, newest):
+    """Number of the pattern of an observation's frames; -1 where it is not among the frequent ones."""
+    depth = control[DEPTH]
+    count = min(numbers_at(control[PATTERN_COUNT], 1)[0], _KNOWN_PATTERNS)
+    offsets = numbers_at(control[PATTERNS], count * depth)
+    for pattern in range(RUN, count):
+        same = True
+        for j in range(depth):
+            offset = int64(ZERO) if slots[j] == ZERO else newest - slots[j]
+            if offsets[pattern * depth + j] != offset:
+                same = False
+                break
+        if same:
+            return pattern
+    return int64(-1)
 
-    :param new: ``(m, obs_bytes)`` in memory order
-    :param new_words: The same as uint32 where a pixel of a stack is one word, else empty
-    :param last: ``(n_streams, obs_bytes)``, the last observation of each stream, brought up to date
-    :param last_words: Like ``new_words``
-    :param known: Whether a stream has a last observation
-    :param streams: ``(m,)``, distinct
-    :param geometry: depth, blocks, block bytes, part bytes, item bytes, turned, frame bytes, row bytes
-    :param tail: ``(n_streams, stride)``, the last stored frame of each stream, brought up to date
-    :param tail_is_newest: Whether that frame is the newest of the stream's last observation
-    :param frames: ``(m, stride)``, filled with the newest frame where there is a new one
-    :param staging: ``(n_streams, capacity)``, the open group of each stream
-    :param staged: Bytes in it
-    :param counts: Frames in it; 0 where no group is open
-    :param heads: Number of the last stored frame of each stream
-    :param slots: ``(n_streams, depth)``, frames of each stream's last observation, brought up to date
-    :param runs: How many of those, from the newest on, are consecutive, brought up to date
-    :param entry_newest: Index entry of each stream's last observation, brought up to date where it is a run
-    :param entry_pattern: Likewise
-    :param group_frames: Frames that make a group full
-    :param limit: Bytes that a patch may take
-    :param capacity: Bytes that a group may take
-    :param shifted: Scratch as large as a frame
-    :param favour: See ``encode_patch``
-    :param status: ``(m,)``, filled: SAME (nothing left to do), APPENDED (an entry is to be made), FRAME, REPEAT or OTHER
-    :return: Whether any is not SAME
-    """
-    depth, blocks, block, part, item = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
-    turned = geometry[5] != 0
-    size = geometry[6]
-    width = geometry[7]
-    words = new_words.shape[1] != 0
-    changed = False
-    for row in range(len(streams)):
-        stream = streams[row]
-        now = new[row]
-        before = last[stream]
-        if known[stream]:
-            if same_bytes(address_of(now), address_of(before), now.size):
-                status[row] = SAME
-                continue
-            if depth > 1:
-                if words:
-                    moved = _moved_on_words(new_words[row], last_words[stream])
-                else:
-                    moved = _moved_on(now, before, blocks, block, part)
-                if not moved:
-                    changed = True
-                    status[row] = OTHER
-                    continue
-        elif depth > 1:
-            changed = True
-            status[row] = OTHER
-            continue
-        frame = frames[row]
-        if words:
-            _newest_of_words(new_words[row], frame)
+
+@jit_kernel
+def _move_on(control, stream, number):
+    """The last observation of a stream, less its oldest frame, plus this one; returns SAME, or APPENDED."""
+    n = control[N_STREAMS]
+    depth = control[DEPTH]
+    slots = numbers_at(control[SLOTS] + 8 * depth * stream, depth)
+    runs = numbers_at(control[RUNS], n)
+    runs[stream] = runs[stream] + 1 if number == slots[depth - 1] + 1 else 1
+    for j in range(depth - 1):
+        slots[j] = slots[j + 1]
+    slots[depth - 1] = number
+    memory_at(control[TAIL_IS_NEWEST], n)[stream] = uint8(1)
+    newest = number
+    pattern = int64(RUN)
+    if runs[stream] < depth:
+        for j in range(depth - 1):
+            newest = max(newest, slots[j])
+        pattern = _find_pattern(control, slots, newest)
+        if pattern < 0:
+            return APPENDED
+    half_words_at(control[ENTRY_NEWEST], n)[stream] = uint32(newest & 0xFFFFFFFF)
+    half_words_at(control[ENTRY_PATTERN], n)[stream] = uint32(pattern)
+    return SAME
+
+
+@jit_kernel
+def _add_frame(control, stream, frame):
+    """Code a stream's next frame; returns SAME when all is done, APPENDED when all but the entry is, or FRAME."""
+    n = control[N_STREAMS]
+    size = control[FRAME_BYTES]
+    tail = uint64(control[TAIL] + stream * control[STRIDE])
+    if control[DEPTH] > 1 and memory_at(control[TAIL_IS_NEWEST], n)[stream] and same_bytes(frame, tail, size):
+        depth = control[DEPTH]
+        return _move_on(control, stream, numbers_at(control[SLOTS] + 8 * depth * stream, depth)[depth - 1])
+    counts = numbers_at(control[COUNTS], n)
+    heads = numbers_at(control[HEADS], n)
+    end = int64(-1)
+    if 0 < counts[stream] < int64(1) << control[SHIFT]:
+        staged = numbers_at(control[STAGED], n)
+        capacity = control[STAGING_BYTES]
+        start = staged[stream]
+        end = encode_patch(
+            tail,
+            frame,
+            size,
+            control[ROW_BYTES],
+            uint64(control[ZEROS]),
+            numbers_at(control[FAVOUR], n),
+            stream,
+            memory_at(control[STAGING] + stream * capacity, capacity),
+            start,
+            min(start + control[LIMIT], capacity - READ_AHEAD),
+        )
+        if end >= 0:
+            staged[stream] = end
+            counts[stream] += 1
+            heads[stream] += 1
+    if end < 0:
+        if control[PACKS]:
+            return FRAME
+        close_group(control, stream)
+        if not open_group(control, stream, frame):
+            return FRAME
+    copy_bytes(tail, frame, uint64(size))
+    return _move_on(control, stream, heads[stream])
+
+
+@jit_kernel
+def _enter(control, book, base, cells, count):
+    """Write the entries of the streams' last observations into the index."""
+    n = control[N_STREAMS]
+    newest = half_words_at(book[NEWEST], 1 << 62)
+    narrow = book[PATTERN_BYTES] == 2
+    short_patterns = quarter_words_at(book[PATTERN], 1 << 62)
+    long_patterns = half_words_at(book[PATTERN], 1 << 61)
+    written = memory_at(book[WRITTEN], 1 << 62)
+    entry_newest = half_words_at(control[ENTRY_NEWEST], n)
+    entry_pattern = half_words_at(control[ENTRY_PATTERN], n)
+    block_cells = book[BLOCK_CELLS]
+    overwritten = 0
+    for row in range(count):
+        cell = cells[row] if len(cells) else base + row
+        stream = cell % n
+        newest[cell] = entry_newest[stream]
+        if narrow:
+            overwritten += short_patterns[cell] != 0
+            short_patterns[cell] = uint16(entry_pattern[stream])
         else:
-            _gather_newest(now, frame, blocks, block, part, item, turned)
-        copy_bytes(address_of(before), address_of(now), uint64(now.size))
-        known[stream] = True
-        if depth > 1 and tail_is_newest[stream] and same_bytes(address_of(frame), address_of(tail[stream]), size):
-            changed = True
-            status[row] = REPEAT
+            overwritten += long_patterns[cell] != 0
+            long_patterns[cell] = entry_pattern[stream]
+        written[cell // block_cells] = uint8(1)
+    book[OVERWRITTEN] += overwritten
+
+
+@jit_kernel
+def _put_part(control, book, new, base, cells, turned):
+    n = control[N_STREAMS]
+    depth = control[DEPTH]
+    stride = control[STRIDE]
+    obs_bytes = control[OBS_BYTES]
+    geometry = numbers_at(control[GEOMETRY] + (40 if turned else 0), 5)
+    blocks, block, part, item = geometry[0], geometry[1], geometry[2], geometry[3]
+    words = geometry[4] != 0 and (address_of(new) | uint64(control[LAST])) & uint64(3) == 0
+    pixels = obs_bytes >> 2
+    # Without a stack the last observation is the last frame, and needs no copy of its own.
+    whole = depth == 1 and not turned
+    known = memory_at(control[KNOWN], n)
+    count = len(cells) if len(cells) else n
+    status = numbers_at(control[STATUS], n)
+    done = True
+    for row in range(count):
+        stream = cells[row] % n if len(cells) else row
+        now = address_of(new) + uint64(row * obs_bytes)
+        before = uint64(control[TAIL] + stream * stride if whole else control[LAST] + stream * obs_bytes)
+        frame = uint64(control[FRAMES] + row * stride)
+        status[row] = SAME
+        if known[stream] and same_bytes(now, before, obs_bytes):
             continue
-        status[row] = FRAME
-        if 0 < counts[stream] < group_frames:
-            start = staged[stream]
-            stop = min(start + limit, capacity)
-            end = encode_patch(
-                address_of(tail[stream]),
-                address_of(frame),
-                size,
-                width,
-                address_of(shifted),
-                favour,
-                stream,
-                staging[stream],
-                start,
-                stop,
-            )
-            if end >= 0:
-                staged[stream] = end
-                counts[stream] += 1
-                heads[stream] += 1
-                copy_bytes(address_of(tail[stream]), address_of(frame), uint64(frame.size))
-                number = heads[stream]
-                runs[stream] = runs[stream] + 1 if number == slots[stream, depth - 1] + 1 else 1
-                for j in range(depth - 1):
-                    slots[stream, j] = slots[stream, j + 1]
-                slots[stream, depth - 1] = number
-                tail_is_newest[stream] = True
-                if runs[stream] >= depth:
-                    entry_newest[stream] = uint32(number & 0xFFFFFFFF)
-                    entry_pattern[stream] = uint32(RUN)
-                    status[row] = SAME
-                    continue
-                status[row] = APPENDED
-        changed = True
-    return changed
+        if depth > 1:
+            moved = known[stream] != 0
+            if moved and words:
+                moved = _moved_on_words(half_words_at(now, pixels), half_words_at(before, pixels))
+            elif moved:
+                moved = _moved_on(memory_at(now, obs_bytes), memory_at(before, obs_bytes), blocks, block, part)
+            if not moved:
+                status[row] = OTHER
+                done = False
+                continue
+        known[stream] = uint8(1)
+        if whole:
+            status[row] = _add_frame(control, stream, now)
+            if status[row] == FRAME:
+                copy_bytes(frame, now, uint64(obs_bytes))
+        else:
+            if words:
+                _newest_of_words(half_words_at(now, pixels), memory_at(frame, pixels))
+            else:
+                _gather_newest(memory_at(now, obs_bytes), memory_at(frame, stride), blocks, block, part, item, turned)
+            copy_bytes(before, now, uint64(obs_bytes))
+            status[row] = _add_frame(control, stream, frame)
+        if status[row] != SAME:
+            done = False
+    if done:
+        _enter(control, book, base, cells, count)
+    return done
+
+
+@jit_kernel
+def put(control, book, other_book, new, other_new, first_part, base, cells, turned):
+    """
+    Write observations into one array, or the same cells of two, as far as that goes without Python.
+
+    :param control: See ``control.Control``
+    :param book: Of the index
+    :param other_book: Of the second index
+    :param new: Observations in memory order, as bytes
+    :param other_new: Those of the second array, none where there is only one
+    :param first_part: 1 to begin with the second array
+    :param base: First cell
+    :param cells: Cells of distinct streams instead; empty for one of every stream
+    :param turned: Memory order
+    :return: Which part needs help; its statuses are filled. The number of parts when there is nothing left to do
+    """
+    parts = 2 if len(other_new) else 1
+    for part in range(first_part, parts):
+        if part == 0:
+            done = _put_part(control, book, new, base, cells, turned)
+        else:
+            done = _put_part(control, other_book, other_new, base, cells, turned)
+        if not done:
+            return part
+    return parts

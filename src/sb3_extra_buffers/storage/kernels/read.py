@@ -11,7 +11,38 @@ import numpy as np
 from numba import int64, uint8, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
-from sb3_extra_buffers.storage.kernels.memory import address_of, copy_bytes, load_word, memory_at
+from sb3_extra_buffers.storage.control import (
+    CAPACITY,
+    DEPTH,
+    DIRECTORY,
+    FRAME_BYTES,
+    HEADS,
+    N_SEGMENTS,
+    N_STREAMS,
+    OPEN_SLOTS,
+    OUTER,
+    PART_BYTES,
+    PATTERNS,
+    POINTERS,
+    ROW_BYTES,
+    SEGMENT_BYTES,
+    SHIFT,
+    STAGED,
+    STAGING,
+    STAGING_BYTES,
+)
+from sb3_extra_buffers.storage.errors import DAMAGED, EXPAND, OUTSIDE
+from sb3_extra_buffers.storage.frame_index import NEWEST, PATTERN, PATTERN_BYTES
+from sb3_extra_buffers.storage.kernels.memory import (
+    address_of,
+    copy_bytes,
+    half_words_at,
+    load_word,
+    memory_at,
+    numbers_at,
+    quarter_words_at,
+    words_at,
+)
 from sb3_extra_buffers.storage.kernels.patch import apply_patch, is_up, patch_end
 from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT
 
@@ -20,9 +51,6 @@ _KEY_OFFSET = uint64(KEY_OFFSET_BYTES)
 _OPEN = uint64(OPEN_BIT)
 _OFFSET_MASK = uint64(0xFFFFFFFF)
 _ROUND = int64(0xFFFFFFFF)
-
-DAMAGED = -1
-EXPAND = -2
 
 
 @jit_kernel
@@ -42,41 +70,26 @@ def _find(locations, location):
 
 
 @jit_kernel
-def _locate(cell, stream, heads, newest, patterns, offsets, wanted, first):
+def _locate(control, book, cell, stream, wanted, first):
     """Work out which frames an observation is made of; -1 for zeros."""
-    head = heads[stream]
-    number = head - ((head - int64(newest[cell])) & _ROUND)
-    pattern = patterns[cell]
-    for j in range(offsets.shape[1]):
-        offset = offsets[pattern, j]
-        wanted[first + j] = number - offset if offset >= 0 else -1
+    depth = control[DEPTH]
+    head = numbers_at(control[HEADS], control[N_STREAMS])[stream]
+    number = head - ((head - int64(half_words_at(book[NEWEST], cell + 1)[cell])) & _ROUND)
+    if book[PATTERN_BYTES] == 2:
+        pattern = int64(quarter_words_at(book[PATTERN], cell + 1)[cell])
+    else:
+        pattern = int64(half_words_at(book[PATTERN], cell + 1)[cell])
+    offsets = numbers_at(control[PATTERNS] + 8 * depth * pattern, depth)
+    for j in range(depth):
+        wanted[first + j] = number - offsets[j] if offsets[j] >= 0 else -1
 
 
 @jit_kernel
-def flat_cells(rows, columns, n_rows, n_columns, cells):
-    """
-    Turn rows and columns into cells.
-
-    :param rows: ``(m,)``
-    :param columns: ``(m,)``
-    :param n_rows: Number of rows
-    :param n_columns: Number of columns
-    :param cells: ``(m,)``, filled
-    :return: Whether all are within bounds and not negative
-    """
-    for i in range(len(rows)):
-        if not (0 <= rows[i] < n_rows and 0 <= columns[i] < n_columns):
-            return False
-        cells[i] = rows[i] * n_columns + columns[i]
-    return True
-
-
-@jit_kernel
-def _emit(source, out, row, j, depth, geometry):
+def _emit(control, source, out, row, j):
     """Write one frame (or zeros, when ``source`` is 0) to its place in the output."""
-    outer = uint64(geometry[0])
-    part = uint64(geometry[1])
-    parts = uint64(depth)
+    outer = uint64(control[OUTER])
+    part = uint64(control[PART_BYTES])
+    parts = uint64(control[DEPTH])
     target = out + uint64(row) * parts * outer * part + uint64(j) * part
     if outer == 1:
         if source == 0:
@@ -98,7 +111,7 @@ def _emit(source, out, row, j, depth, geometry):
 
 
 @jit_kernel
-def _record(location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, size):
+def _record(control, location, expanded, expansions):
     """
     Find a group.
 
@@ -107,22 +120,28 @@ def _record(location, pointers, segment_bytes, staging, staged, open_slots, expa
     """
     bad = (uint64(0), False, uint64(0), int64(DAMAGED))
     found = _find(expanded, location) if len(expanded) else -1
+    segments = uint64(control[N_SEGMENTS])
+    segment_bytes = uint64(control[SEGMENT_BYTES])
+    pointers = words_at(control[POINTERS], segments)
     if location & _OPEN:
+        n = uint64(control[N_STREAMS])
         stream = location ^ _OPEN
-        base = address_of(staging) + stream * uint64(staging.shape[1])
-        length = uint64(staged[stream]) - _HEADER
-        kind = uint64(staging[stream, 4])
-        segment = uint64(open_slots[stream])
+        if stream >= n:
+            return bad
+        base = uint64(control[STAGING]) + stream * uint64(control[STAGING_BYTES])
+        length = uint64(numbers_at(control[STAGED], n)[stream]) - _HEADER
+        kind = (load_word(base) >> uint64(32)) & uint64(255)
+        segment = uint64(numbers_at(control[OPEN_SLOTS], n)[stream])
     else:
         segment = location >> uint64(32)
         offset = location & _OFFSET_MASK
-        if segment >= uint64(len(pointers)) or offset + _HEADER > uint64(segment_bytes):
+        if segment >= segments or offset + _HEADER > segment_bytes:
             return bad
         base = pointers[segment] + offset
         header = load_word(base)
         length = header & _OFFSET_MASK
         kind = (header >> uint64(32)) & uint64(255)
-        if offset + _HEADER + length > uint64(segment_bytes):
+        if offset + _HEADER + length > segment_bytes:
             return bad
     body = base + _HEADER
     if found >= 0:
@@ -132,10 +151,10 @@ def _record(location, pointers, segment_bytes, staging, staged, open_slots, expa
         length = expansions[found, 2]
     elif kind != uint64(KEYED):
         return uint64(0), False, uint64(0), int64(EXPAND)
-    if length < _KEY_OFFSET or segment >= uint64(len(pointers)):
+    if length < _KEY_OFFSET or segment >= segments:
         return bad
     key = load_word(body) & _OFFSET_MASK
-    if key + uint64(size) > uint64(segment_bytes):
+    if key + uint64(control[FRAME_BYTES]) > segment_bytes:
         return bad
     return pointers[segment] + key, True, body + _KEY_OFFSET, int64(length - _KEY_OFFSET)
 
@@ -186,80 +205,55 @@ def groups_of(directory, shift, streams, wanted, locations):
 
 
 @jit_kernel
-def read_rows(
-    first,
-    last,
-    cells,
-    heads,
-    newest,
-    patterns,
-    other_newest,
-    other_patterns,
-    offsets,
-    out,
-    other_out,
-    geometry,
-    directory,
-    shift,
-    pointers,
-    segment_bytes,
-    staging,
-    staged,
-    open_slots,
-    expanded,
-    expansions,
-    scratch,
-):
+def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out, other_out, expanded, expansions, scratch):
     """
-    Decode rows ``first`` to ``last`` of a batch from one array or from two; each group is walked once for all that a
-    row wants of it.
+    Decode observations ``first`` to ``last`` of a batch from one array or from two; each group is walked once for all
+    that an observation, or a pair of them, wants of it.
 
-    :param first: First row
-    :param last: Row to stop before
-    :param cells: ``(m,)``
-    :param heads: Number of the last stored frame of each stream
-    :param newest: For each cell the low 32 bits of its newest frame's number
-    :param patterns: For each cell its pattern
-    :param other_newest: Likewise for the second array
-    :param other_patterns: Likewise
-    :param offsets: ``(n_patterns, depth)``, distance of each frame from the newest, -1 for zeros
-    :param out: Address of the output ``(m, obs_bytes)``
-    :param other_out: Likewise for the second array; 0 for none
-    :param geometry: outer, part bytes, frame bytes, depth, row bytes
-    :param directory: ``(n_streams, capacity)``, location of each group
-    :param shift: log2 of the frames in a group
-    :param pointers: Address of each segment
-    :param segment_bytes: Bytes of each segment
-    :param staging: The open groups
-    :param staged: Bytes in them
-    :param open_slots: The segments that they will go to
+    :param first: First of the batch
+    :param last: Where to stop
+    :param control: See ``control.Control``
+    :param book: Of the index
+    :param other_book: Of the second index
+    :param rows: ``(m,)``
+    :param columns: ``(m,)``; empty where ``rows`` are cells already
+    :param n_rows: Number of rows
+    :param out: Bytes of ``m`` observations, filled
+    :param other_out: Likewise for the second array; empty for none
     :param expanded: Sorted locations of records that were decoded beforehand
     :param expansions: ``(len(expanded), 3)``: address of the first frame or 0, address and bytes of what follows
-    :param scratch: ``(2, padded frame bytes)``; the second row is for whoever does not begin with row 0
-    :return: 0, or DAMAGED, or EXPAND where a record should have been decoded beforehand
+    :param scratch: ``(2, padded frame bytes)``; the second is for whoever does not begin with the first of the batch
+    :return: 0; or DAMAGED; EXPAND where a record should have been decoded beforehand; OUTSIDE where there is no such cell
     """
-    size = geometry[2]
-    depth = geometry[3]
-    width = geometry[4]
-    n_streams = int64(len(heads))
-    capacity = directory.shape[1]
-    total = depth if other_out == 0 else 2 * depth
+    size = control[FRAME_BYTES]
+    depth = control[DEPTH]
+    width = control[ROW_BYTES]
+    shift = control[SHIFT]
+    n = control[N_STREAMS]
+    capacity = control[CAPACITY]
+    directory = words_at(control[DIRECTORY], n * capacity)
+    paired = len(other_out) > 0
+    total = 2 * depth if paired else depth
     mask = (int64(1) << shift) - 1
     # The caller's: numba would free an array of ours once only its address is in use.
     source = address_of(scratch[0 if first == 0 else 1])
     wanted = np.empty(total, dtype=np.int64)
     order = np.empty(total, dtype=np.int64)
     for row in range(first, last):
-        cell = cells[row]
-        stream = cell % n_streams
-        _locate(cell, stream, heads, newest, patterns, offsets, wanted, 0)
-        if other_out != 0:
-            _locate(cell, stream, heads, other_newest, other_patterns, offsets, wanted, depth)
+        cell = rows[row]
+        if len(columns):
+            if not (0 <= cell < n_rows and 0 <= columns[row] < n):
+                return int64(OUTSIDE)
+            cell = cell * n + columns[row]
+        stream = cell % n
+        _locate(control, book, cell, stream, wanted, 0)
+        if paired:
+            _locate(control, other_book, cell, stream, wanted, depth)
         count = 0
         for j in range(total):
             number = wanted[j]
             if number < 0:
-                _emit(uint64(0), out if j < depth else other_out, row, j % depth, depth, geometry)
+                _emit(control, uint64(0), address_of(out) if j < depth else address_of(other_out), row, j % depth)
                 continue
             k = count
             while k > 0 and wanted[order[k - 1]] > number:
@@ -270,10 +264,8 @@ def read_rows(
         i = 0
         while i < count:
             group = wanted[order[i]] >> shift
-            location = directory[stream, group % capacity]
-            base, keyed, patches, length = _record(
-                location, pointers, segment_bytes, staging, staged, open_slots, expanded, expansions, size
-            )
+            location = directory[stream * capacity + group % capacity]
+            base, keyed, patches, length = _record(control, location, expanded, expansions)
             if length < 0:
                 return length
             stop = patches + uint64(length)
@@ -289,6 +281,6 @@ def read_rows(
                     address = end
                     place += 1
                 j = order[i]
-                _emit(source, out if j < depth else other_out, row, j % depth, depth, geometry)
+                _emit(control, source, address_of(out) if j < depth else address_of(other_out), row, j % depth)
                 i += 1
     return int64(0)
