@@ -135,10 +135,14 @@ class CompressedBuffer(BaseBuffer):
                 )
         # What an observation must look like: shape, dtype, dtype it is stored as, and whether SB3 reshapes it itself.
         self._accepted: dict[str | None, tuple[tuple[int, ...], np.dtype[Any], np.dtype[Any], bool]] = {}
+        # Arrays that observations can be handed to past the parent, which reshapes those of a Discrete space.
+        self._holders: dict[str | None, CompressedArray] = {}
         for key, array in self._arrays["observations"].items():
             stored = array.stored_dtype if isinstance(array, CompressedArray) else array.dtype
             scalar = isinstance(self._spaces()[key], spaces.Discrete)
             self._accepted[key] = (array.shape[1:], array.dtype, stored, scalar)
+            if self._takes_held and isinstance(array, CompressedArray) and not scalar:
+                self._holders[key] = array
         # What nearly every observation looks like, so that nearly every check is one comparison.
         self._usual: tuple[tuple[int, ...], np.dtype[Any]] | None = None
         if None in self._accepted:
@@ -266,18 +270,16 @@ class CompressedBuffer(BaseBuffer):
 
     def _hand_over(self, obs: Any, next_obs: Any = None) -> tuple[Any, Any]:
         """Give observations to the arrays that they are for; returns what to give to the parent's ``add`` instead."""
-        if not (self._takes_held and self._compresses):
+        holders = self._holders
+        if not holders:
             return obs, next_obs
-        arrays = self._arrays["observations"]
-        only = arrays.get(None)
-        if isinstance(only, CompressedArray):
-            return only.hold(obs, next_obs), HELD
+        if None in holders:
+            return holders[None].hold(obs, next_obs), HELD
         obs, next_obs = dict(obs), None if next_obs is None else dict(next_obs)
-        for key, array in arrays.items():
-            if isinstance(array, CompressedArray):
-                obs[key] = array.hold(obs[key], None if next_obs is None else next_obs[key])
-                if next_obs is not None:
-                    next_obs[key] = HELD
+        for key, array in holders.items():
+            obs[key] = array.hold(obs[key], None if next_obs is None else next_obs[key])
+            if next_obs is not None:
+                next_obs[key] = HELD
         return obs, next_obs
 
     def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:

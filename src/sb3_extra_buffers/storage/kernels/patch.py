@@ -362,7 +362,7 @@ def apply_patch(pos, stop, frame, size, row):
                 return False
             length = load_word(pos) & uint64(0xFFFFFFFF)
             pos += uint64(4)
-        if i + skip + length > limit:
+        if length == 0 or i + skip + length > limit:
             return False
         if up and i + skip > width:
             first = max(i, width)
@@ -370,27 +370,23 @@ def apply_patch(pos, stop, frame, size, row):
         i += skip
         target = frame + i
         i += length
-        if change & uint64(FILL):
-            if pos >= stop:
-                return False
-            value = (load_word(pos) & uint64(255)) * uint64(_EVERY)
-            pos += uint64(1)
-            while length >= uint64(8):
-                store_word(target, value)
-                target += uint64(8)
-                length -= uint64(8)
-        else:
-            if pos + length > stop:
-                return False
-            while length >= uint64(8):
-                store_word(target, load_word(pos))
-                target += uint64(8)
+        fill = change & uint64(FILL) != 0
+        after = pos + (uint64(1) if fill else length)
+        if after > stop:
+            return False
+        word = load_word(pos)
+        value = (word & uint64(255)) * uint64(_EVERY) if fill else word
+        while length > uint64(8):
+            store_word(target, value)
+            target += uint64(8)
+            length -= uint64(8)
+            if not fill:
                 pos += uint64(8)
-                length -= uint64(8)
-            value = load_word(pos)
-            pos += length
-        mask = (uint64(1) << (length << uint64(3))) - uint64(1)
+                value = load_word(pos)
+        # Most changes get here at once, whatever they are: nothing for the processor to guess.
+        mask = ~uint64(0) >> (uint64(64) - (length << uint64(3)))
         store_word(target, (load_word(target) & ~mask) | (value & mask))
+        pos = after
     if up:
         first = max(i, width)
         _copy_from_above(frame + first, limit - first, width)
