@@ -168,15 +168,19 @@ def test_shapes_of_change(size: int) -> None:
 
 
 @pytest.mark.parametrize("skip", [0, 1, 252, 253, 254, 255, 256, 257, 70_000])
-@pytest.mark.parametrize("length", [1, 2, 5, 6, 7, 126, 127, 128, 129, 130, 255, 256, 60_000])
+@pytest.mark.parametrize(
+    "length", [1, 2, 5, 6, 7, 29, 30, 31, 32, 126, 127, 128, 129, 130, 255, 256, 285, 286, 287, 288, 60_000]
+)
 @pytest.mark.parametrize("fill", [False, True])
 def test_escapes(skip: int, length: int, fill: bool) -> None:
-    """Skips from 253 on and lengths from 128 on take the long form."""
+    """Skips from 253 on, copies from 128 and fills from 31 bytes on take longer forms."""
     ref = np.zeros(skip + length + 3, np.uint8)
     cur = ref.copy()
     cur[skip : skip + length] = 9 if fill else np.arange(length) % 200 + 1
     patch = check(ref, cur)
-    expected = 2 + (1 if skip < 253 else 5) + (1 if length < 128 else 5) + (1 if fill and length >= 6 else length)
+    copied = (1 if length < 128 else 5) + length
+    filled = (1 if length < 31 else 2 if length < 287 else 5) + 1
+    expected = 2 + (1 if skip < 253 else 5) + (filled if fill and length >= 6 else copied)
     assert len(patch) <= expected
 
 
@@ -266,3 +270,27 @@ def test_wrong_lengths_do_no_harm(tokens: bytes, size: int) -> None:
         for patch in (tokens, b"\xfd" + tokens):
             apply(len(patch).to_bytes(2, "little") + patch, frame, row)
             apply((len(patch) + 1).to_bytes(2, "little") + patch, frame, row)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 30, 31, 40, 300])
+@pytest.mark.parametrize("row", [0, 400])
+def test_what_a_thing_leaves_behind_is_like_its_surroundings(length: int, row: int) -> None:
+    """A thing that moves by some bytes takes two tokens without data: ground like that to the left, thing like that to
+    the right, or the other way round."""
+    base = np.full(800, 3, np.uint8)
+    here, there = base.copy(), base.copy()
+    here[40 : 40 + length + 20] = 7
+    there[40 + length : 40 + 2 * length + 20] = 7
+    short = 2 if length < 31 else 3 if length < 287 else 6
+    for ref, cur in ((here, there), (there, here)):
+        assert len(check(ref, cur, row)) == 2 + 2 * short
+
+
+@given(data=st.data(), row=st.integers(1, 90))
+def test_flat_areas_round_trip(data: Any, row: int) -> None:
+    """Few values in runs of any length, the ground of the tokens that fill with what is beside."""
+    runs = st.lists(st.tuples(st.integers(1, 70), st.integers(0, 2)), min_size=1, max_size=12)
+    values = [np.concatenate([np.full(n, v, np.uint8) for n, v in data.draw(runs)]) for _ in range(2)]
+    size = min(map(len, values))
+    for favour in (0, 1):
+        check(values[0][:size], values[1][:size], row % size, favour)

@@ -63,7 +63,7 @@ class ReferenceCoder(FrameCoder):
     :param shift: Two to this power is the number of frames in a group
     """
 
-    def __init__(self, layout: FrameLayout, n_streams: int, codec: Codec, packer: Codec | None = None, shift: int = 4) -> None:
+    def __init__(self, layout: FrameLayout, n_streams: int, codec: Codec, packer: Codec | None = None, shift: int = 3) -> None:
         super().__init__(layout, n_streams, shift)
         size = layout.frame_bytes
         self.codec = codec

@@ -4,8 +4,11 @@ Compiled: one frame as a patch on another frame of the same size, or on itself, 
 A patch is ``u16 length`` and that many bytes of tokens. A token skips what is equal, then changes what is not::
 
     skip    u8, below 253; 255: a u32 follows
-    change  u8: length - 1, below 127; 127: a u32 length follows; top bit set: a fill
-    data    the changed bytes, or for a fill the one byte that they all are
+    change  u8, below 128: copy, length - 1; 127: a u32 length follows
+            from 128 on: a fill, all bytes are the same. 5 bits of length - 1; 30: a u8 length - 31 follows, 31: a u32
+            length. 2 bits tell which byte: 0 the one that follows, 1 that to the left, 2 that to the right, which the
+            reference has there
+    data    the bytes to copy, or to fill with
 
 If the first byte is 253, what is skipped is not what the reference has there but what the frame itself has one row above.
 That suits flat areas that move, such as segmentation masks, and needs no reference at all: reading can begin there.
@@ -32,9 +35,15 @@ from sb3_extra_buffers.storage.records import WRITE_AHEAD
 
 UP = 253
 ESCAPE = 255
-FILL = 128
 LONG = 127
-FILL_MIN = 6  # a fill costs 3 bytes and ends the literal run before it
+FILL = 128
+# Which byte to fill with, and codes of lengths.
+GIVEN = 0
+LEFT = 1
+RIGHT = 2
+FILL_LONG = 30
+FILL_LONGER = 31
+FILL_MIN = 6  # a fill in the midst of a change costs up to 3 bytes and ends the copy before it
 GAP_MIN = 3  # a shorter stretch of equal bytes is cheaper copied than skipped
 TOKEN_MAX = 10
 PREFIX = 2
@@ -56,28 +65,66 @@ def put_u32(out, pos, value):
 
 
 @jit_kernel
-def _put_token(out, pos, stop, skip, length, fill):
-    """Write skip and change; the data is the caller's. Returns the new position, or -1 when there is no room."""
-    data = 1 if fill else length
-    if pos + TOKEN_MAX + data > stop:
-        return int64(-1)
-    p = uint64(pos)
+def _put_skip(out, p, skip):
     if skip < UP:
         out[p] = uint8(skip)
-        p += uint64(1)
-    else:
-        out[p] = uint8(ESCAPE)
-        put_u32(out, p + uint64(1), uint64(skip))
-        p += uint64(5)
-    mark = FILL if fill else 0
+        return p + uint64(1)
+    out[p] = uint8(ESCAPE)
+    put_u32(out, p + uint64(1), uint64(skip))
+    return p + uint64(5)
+
+
+@jit_kernel
+def _put_copy(out, pos, stop, skip, cur, begin, length, size):
+    """Write a token that copies bytes. Returns the new position, or -1 when there is no room."""
+    if pos + TOKEN_MAX + length > stop:
+        return int64(-1)
+    p = _put_skip(out, uint64(pos), skip)
     if length <= LONG:
-        out[p] = uint8(mark | (length - 1))
+        out[p] = uint8(length - 1)
         p += uint64(1)
     else:
-        out[p] = uint8(mark | LONG)
+        out[p] = uint8(LONG)
         put_u32(out, p + uint64(1), uint64(length))
         p += uint64(5)
+    if length <= 8 and begin + 8 <= size and int64(p) + 8 <= stop:
+        store_word(address_of(out) + p, load_word(cur + uint64(begin)))
+    else:
+        now = memory_at(cur, size)
+        for t in range(length):
+            out[p + uint64(t)] = now[uint64(begin + t)]
+    return int64(p) + length
+
+
+@jit_kernel
+def _put_fill(out, pos, stop, skip, length, source, value):
+    """Write a token that fills. Returns the new position, or -1 when there is no room."""
+    if pos + TOKEN_MAX + 1 > stop:
+        return int64(-1)
+    p = _put_skip(out, uint64(pos), skip)
+    mark = FILL | source << 5
+    if length <= FILL_LONG:
+        out[p] = uint8(mark | (length - 1))
+    elif length <= FILL_LONG + 256:
+        out[p] = uint8(mark | FILL_LONG)
+        p += uint64(1)
+        out[p] = uint8(length - FILL_LONG - 1)
+    else:
+        out[p] = uint8(mark | FILL_LONGER)
+        put_u32(out, p + uint64(1), uint64(length))
+        p += uint64(4)
+    p += uint64(1)
+    if source == GIVEN:
+        out[p] = value
+        p += uint64(1)
     return int64(p)
+
+
+@jit_kernel
+def _is_flat(steady, length):
+    """Tell whether as many bytes are all the same; bit ``i`` of ``steady`` is set where byte ``i`` is like the next."""
+    inner = (uint64(1) << length >> uint64(1)) - uint64(1)
+    return length == 0 or steady & inner == inner
 
 
 @jit_kernel
@@ -100,7 +147,7 @@ def _change_at(ref, cur, begin, size):
     """
     Find where the change that begins at ``begin`` ends, or where a fill takes over.
 
-    :return: Byte after the last changed one, and byte where a fill begins or -1
+    :return: Byte after the last changed one, byte where a fill begins or -1, and whether the changed ones are all the same
     """
     if begin + _WINDOW < size:
         # 64 bytes at once: a change ends before GAP_MIN equal bytes, a fill is FILL_MIN bytes that are all the same.
@@ -115,9 +162,9 @@ def _change_at(ref, cur, begin, size):
         if fills and fill + uint64(FILL_MIN - 1) <= gap + uint64(GAP_MIN - 1):
             literal = different & ((uint64(1) << fill) - uint64(1))
             length = uint64(64) - leading_zeros(literal) if literal else uint64(0)
-            return begin + int64(length), begin + int64(fill)
+            return begin + int64(length), begin + int64(fill), _is_flat(steady, length)
         if gaps:
-            return begin + int64(gap), int64(-1)
+            return begin + int64(gap), int64(-1), _is_flat(steady, gap)
     return _change_by_bytes(ref, cur, begin, size)
 
 
@@ -148,7 +195,12 @@ def _change_by_bytes(ref, cur, begin, size):
             gap = 0
             end = j + 1
         j += 1
-    return min(end, fill) if fill >= 0 else end, fill
+    if fill >= 0:
+        end = min(end, fill)
+    j = begin + 1
+    while j < end and now[uint64(j)] == now[uint64(begin)]:
+        j += 1
+    return end, fill, j >= end
 
 
 @jit_kernel
@@ -167,7 +219,28 @@ def _fill_end(cur, i, size, value):
 
 
 @jit_kernel
-def _encode_tokens(ref, cur, first, size, done, out, pos, stop):
+def _last_difference(ref, cur, i, stop, size):
+    """Index of the last byte from ``i`` on, but before ``stop``, that differs; ``i`` where none does."""
+    last = i
+    while i < stop:
+        if i + _WINDOW > size:
+            before = memory_at(ref, stop)
+            now = memory_at(cur, stop)
+            for j in range(i, stop):
+                if before[uint64(j)] != now[uint64(j)]:
+                    last = j
+            return last
+        difference = different_bytes(ref + uint64(i), cur + uint64(i))
+        if stop - i < _WINDOW:
+            difference &= (uint64(1) << uint64(stop - i)) - uint64(1)
+        if difference:
+            last = i + 63 - int64(leading_zeros(difference))
+        i += _WINDOW
+    return last
+
+
+@jit_kernel
+def _encode_tokens(ref, cur, first, size, done, reach, out, pos, stop):
     """
     Write the tokens that make ``cur`` of ``ref``.
 
@@ -176,6 +249,7 @@ def _encode_tokens(ref, cur, first, size, done, out, pos, stop):
     :param first: Byte to begin with
     :param size: Byte to stop before
     :param done: Byte up to which there are tokens already
+    :param reach: Bytes after which what is to the right would not be decoded yet
     :param out: Where to
     :param pos: From where in ``out``
     :param stop: Up to where
@@ -188,28 +262,29 @@ def _encode_tokens(ref, cur, first, size, done, out, pos, stop):
         if i >= size:
             return pos, done
         begin = i
-        end, fill = _change_at(ref, cur, begin, size)
+        end, fill, flat = _change_at(ref, cur, begin, size)
         if end > begin:
-            length = end - begin
-            pos = _put_token(out, pos, stop, begin - done, length, False)
+            # What a thing that moves over a plain ground uncovers, or covers, is like what is beside it.
+            value = now[uint64(begin)]
+            left = begin > 0 and value == now[uint64(begin - 1)]
+            right = fill < 0 and end < size and end - begin < reach and value == now[uint64(end)]
+            if flat and (left or right):
+                pos = _put_fill(out, pos, stop, begin - done, end - begin, LEFT if left else RIGHT, value)
+            else:
+                pos = _put_copy(out, pos, stop, begin - done, cur, begin, end - begin, size)
             if pos < 0:
                 return int64(-1), done
-            if length <= 8 and begin + 8 <= size and pos + 8 <= stop:
-                store_word(address_of(out) + uint64(pos), load_word(cur + uint64(begin)))
-            else:
-                for t in range(length):
-                    out[uint64(pos + t)] = now[uint64(begin + t)]
-            pos += length
             done = end
         if fill >= 0:
             value = now[uint64(fill)]
-            after = _fill_end(cur, fill + FILL_MIN, size, value)
-            pos = _put_token(out, pos, stop, fill - done, after - fill, True)
+            flat_end = _fill_end(cur, fill + FILL_MIN, size, value)
+            end = _last_difference(ref, cur, fill, flat_end, size) + 1
+            left = fill > 0 and value == now[uint64(fill - 1)]
+            right = end < flat_end and end - fill < reach
+            pos = _put_fill(out, pos, stop, fill - done, end - fill, LEFT if left else RIGHT if right else GIVEN, value)
             if pos < 0:
                 return int64(-1), done
-            out[uint64(pos)] = value
-            pos += 1
-            done = after
+            done = end
         i = done
 
 
@@ -219,10 +294,10 @@ def _encode_up(cur, size, row, zeros, out, pos, stop):
     if pos >= stop:
         return int64(-1)
     out[uint64(pos)] = uint8(UP)
-    pos, done = _encode_tokens(zeros, cur, int64(0), int64(row), int64(0), out, pos + 1, stop)
+    pos, done = _encode_tokens(zeros, cur, int64(0), int64(row), int64(0), int64(0), out, pos + 1, stop)
     if pos < 0:
         return pos
-    pos, done = _encode_tokens(cur - uint64(row), cur, int64(row), size, done, out, pos, stop)
+    pos, done = _encode_tokens(cur - uint64(row), cur, int64(row), size, done, int64(row), out, pos, stop)
     return pos
 
 
@@ -252,7 +327,7 @@ def encode_patch(ref, cur, size, row, zeros, favour, stream, out, pos, stop):
         favour[stream] -= 1
         end = _encode_up(cur, size, row, zeros, out, begin, stop)
     if end < 0:
-        end, _ = _encode_tokens(ref, cur, int64(0), size, int64(0), out, begin, stop)
+        end, _ = _encode_tokens(ref, cur, int64(0), size, int64(0), int64(size), out, begin, stop)
         if row > 0 and (end < 0 or (end - begin) * _SMALL > size):
             start = begin if end < 0 else end
             last = stop if end < 0 else min(stop, end + (end - begin))  # only if it is smaller
@@ -338,6 +413,8 @@ def apply_patch(pos, stop, frame, size, row):
     limit = uint64(size)
     width = uint64(row)
     up = is_up(pos, stop)
+    above = width if up else uint64(0)
+    filled = width if up else limit
     pos += uint64(PREFIX)
     if up:
         if width == 0 or width > limit:
@@ -356,26 +433,37 @@ def apply_patch(pos, stop, frame, size, row):
         else:
             change = (head >> uint64(8)) & uint64(255)
         pos += uint64(1)
-        length = (change & uint64(LONG)) + uint64(1)
-        if length == uint64(LONG + 1):
+        # From here on nearly nothing for the processor to guess: copies and fills are chosen between, not jumped to.
+        fill = change >= uint64(FILL)
+        source = (change >> uint64(5)) & uint64(3) if fill else uint64(GIVEN)
+        code = change & uint64(FILL_LONGER) if fill else change
+        length = code + uint64(1)
+        if code >= (uint64(FILL_LONG) if fill else uint64(LONG)):
             if pos >= stop:
                 return False
-            length = load_word(pos) & uint64(0xFFFFFFFF)
-            pos += uint64(4)
-        if length == 0 or i + skip + length > limit:
+            length = load_word(pos)
+            if fill and code == uint64(FILL_LONG):
+                length = (length & uint64(255)) + uint64(FILL_LONG + 1)
+                pos += uint64(1)
+            else:
+                length &= uint64(0xFFFFFFFF)
+                pos += uint64(4)
+        begin = i + skip
+        end = begin + length
+        after = pos + (uint64(0) if source else uint64(1) if fill else length)
+        beside = begin - uint64(1) if source == uint64(LEFT) else end - above
+        if length == 0 or end > limit or after > stop or (source and beside >= limit) or source > uint64(RIGHT):
             return False
-        if up and i + skip > width:
-            first = max(i, width)
-            _copy_from_above(frame + first, i + skip - first, width)
-        i += skip
-        target = frame + i
-        i += length
-        fill = change & uint64(FILL) != 0
-        after = pos + (uint64(1) if fill else length)
-        if after > stop:
-            return False
+        while filled < begin:  # by whole rows, what is above being complete; most tokens then find their place filled
+            some = min(width, limit - filled)
+            _copy_from_above(frame + filled, some, width)
+            filled += some
+        filled = max(filled, end)
+        i = end
+        target = frame + begin
         word = load_word(pos)
-        value = (word & uint64(255)) * uint64(_EVERY) if fill else word
+        byte = uint64(memory_at(frame + (beside if source else uint64(0)), 1)[0]) if source else word & uint64(255)
+        value = byte * uint64(_EVERY) if fill else word
         while length > uint64(8):
             store_word(target, value)
             target += uint64(8)
@@ -383,11 +471,11 @@ def apply_patch(pos, stop, frame, size, row):
             if not fill:
                 pos += uint64(8)
                 value = load_word(pos)
-        # Most changes get here at once, whatever they are: nothing for the processor to guess.
         mask = ~uint64(0) >> (uint64(64) - (length << uint64(3)))
         store_word(target, (load_word(target) & ~mask) | (value & mask))
         pos = after
-    if up:
-        first = max(i, width)
-        _copy_from_above(frame + first, limit - first, width)
+    while filled < limit:
+        some = min(width, limit - filled)
+        _copy_from_above(frame + filled, some, width)
+        filled += some
     return pos == stop
