@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from sb3_extra_buffers.storage import FrameStore, make_spec
-from sb3_extra_buffers.storage.kernels.patch import ESCAPE, FILL, PREFIX, encode_patch
+from sb3_extra_buffers.storage.kernels.encode import encode_patch
+from sb3_extra_buffers.storage.kernels.patch import ESCAPE, FILL, FILL_LONG, FILL_LONGER, PREFIX
 from sb3_extra_buffers.training_utils.atari import make_env
 
 STATIC = Path(__file__).parent / "_static"
@@ -66,9 +67,16 @@ def first_tokens(data: bytes, count: int) -> str:
             (data[pos], pos + 1) if data[pos] < ESCAPE else (int.from_bytes(data[pos + 1 : pos + 5], "little"), pos + 5)
         )
         change, pos = data[pos], pos + 1
-        length = (change & (FILL - 1)) + 1
-        words.append(f"skip {skip:,} · {'fill' if change & FILL else 'copy'} {length} bytes")
-        pos += 1 if change & FILL else length
+        if change < FILL:
+            length, what = change + 1, "copy {} bytes"
+            pos += length
+        else:
+            length, source = (change & FILL_LONGER) + 1, change >> 5 & 3
+            what = ("fill {} bytes", "{} bytes as to the left", "{} bytes as to the right")[source]
+            if length > FILL_LONG:
+                length, pos = FILL_LONG + 1 + data[pos], pos + 1
+            pos += source == 0
+        words.append(f"skip {skip:,} · " + what.format(length))
     return " · ".join(words)
 
 
@@ -206,8 +214,8 @@ def draw_group(frames: np.ndarray) -> None:
     ax.text(1.05, 0.8, "raw, 7,056 bytes,", ha="center", fontsize=9.5)
     ax.text(1.05, 0.5, "once in hundreds of frames", ha="center", fontsize=9.5)
     sizes = [len(patch(frames[key], frames[start]))]
-    sizes += [len(patch(frames[start + i - 1], frames[start + i])) for i in range(1, 16)]
-    shown = [0, 1, 2, None, 14, 15]
+    sizes += [len(patch(frames[start + i - 1], frames[start + i])) for i in range(1, 8)]
+    shown = [0, 1, 2, None, 6, 7]
     x = 2.75
     previous: float | None = None
     for place in shown:
@@ -223,11 +231,11 @@ def draw_group(frames: np.ndarray) -> None:
         x += 1.62
     total = sum(sizes)
     ax.add_patch(FancyBboxPatch((2.6, 0.98), 8.5, 2.15, boxstyle="round,pad=0.1", fill=False, edgecolor=GRAY, linestyle="--"))
-    ax.text(6.7, 3.45, "a group: 16 frames in one record of the log", ha="center", fontsize=11)
+    ax.text(6.7, 3.45, "a group: 8 frames in one record of the log", ha="center", fontsize=11)
     ax.text(
         6.7,
         0.5,
-        f"{total:,} bytes for 16 frames, {total / 16:.0f} each, {16 * 7056 / total:.0f} times smaller",
+        f"{total:,} bytes for 8 frames, {total / 8:.0f} each, {8 * 7056 / total:.0f} times smaller",
         ha="center",
         fontsize=11,
     )

@@ -36,7 +36,7 @@ def encode(ref: np.ndarray, cur: np.ndarray, room: int | None = None, row: int =
     :param favour: Whether to try the row above first
     :return: The patch; None where it does not fit into ``room``
     """
-    from sb3_extra_buffers.storage.kernels.patch import encode_patch
+    from sb3_extra_buffers.storage.kernels.encode import encode_patch
 
     room = 2 * ref.size + 64 if room is None else room
     before, now = guarded(ref.tobytes(), 0), guarded(cur.tobytes(), 0)

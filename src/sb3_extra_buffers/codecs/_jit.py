@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -23,6 +26,18 @@ def jit_kernel(function: Kernel) -> Kernel:
     compiled: Any
     try:
         compiled = njit(nogil=True, cache=True)(function)
+        # Numba looks only at the kernel's own file to tell whether what it finds on disk is up to date; kernels of other
+        # files, and constants, are compiled into it, too. If numba changes inside, `make clean` still helps.
+        with contextlib.suppress(AttributeError):
+            compiled._cache._cache_file._source_stamp = _stamp_of_sources()
     except RuntimeError:  # no writable cache directory: compile in each process instead
         compiled = njit(nogil=True)(function)
     return cast(Kernel, compiled)
+
+
+@cache
+def _stamp_of_sources() -> tuple[tuple[str, int, int], ...]:
+    """What tells one state of this package's source from another."""
+    root = Path(__file__).parents[1]
+    files = [(path, path.stat()) for path in sorted(root.rglob("*.py"))]
+    return tuple((str(path.relative_to(root)), stat.st_mtime_ns, stat.st_size) for path, stat in files)

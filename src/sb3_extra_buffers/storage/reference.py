@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.codecs import Codec, CodecError, has_numba
-from sb3_extra_buffers.storage import control
 from sb3_extra_buffers.storage.coder import FrameCoder, Write
 from sb3_extra_buffers.storage.control import Control
+from sb3_extra_buffers.storage.control_of import control_of
 from sb3_extra_buffers.storage.errors import OUTSIDE, StorageError
 from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
@@ -88,9 +88,9 @@ class ReferenceCoder(FrameCoder):
         """Compiled code and what it works on, which are not part of the state."""
         if not has_numba():
             raise ImportError('frames coded by "delta" need numba: pip install "sb3-extra-buffers[numba]"')
-        from sb3_extra_buffers.storage.kernels import patch, put, read
+        from sb3_extra_buffers.storage.kernels import encode, put, read
 
-        self._encode: Any = patch.encode_patch
+        self._encode: Any = encode.encode_patch
         self._put: Any = put.put
         self._frame_groups: Any = read.groups_of
         self._read_rows: Any = read.read_rows
@@ -108,62 +108,8 @@ class ReferenceCoder(FrameCoder):
         """What compiled code works on, made again when one of the arrays that grow has been replaced."""
         bound = self._bound
         if bound is None or not bound.holds(self.log.pointers, self.directory.locations, self.patterns.offsets):
-            self._bound = bound = self._make_control()
+            self._bound = bound = control_of(self, self._geometry, self._zeros)
         return bound.words
-
-    def _make_control(self) -> Control:
-        layout, state = self.layout, self.state
-        numbers = {
-            control.N_STREAMS: self.n_streams,
-            control.DEPTH: layout.depth,
-            control.FRAME_BYTES: layout.frame_bytes,
-            control.STRIDE: self.tail.shape[1],
-            control.ROW_BYTES: layout.row_bytes,
-            control.OBS_BYTES: layout.obs_bytes,
-            control.OUTER: layout.outer,
-            control.PART_BYTES: layout.part_bytes,
-            control.SHIFT: self.shift,
-            control.LIMIT: self.limit,
-            control.PACKS: self.packer is not None,
-            control.ROOM: self.room,
-            control.STAGING_BYTES: self.staging.shape[1],
-            control.SEGMENT_BYTES: self.log.segment_bytes,
-            control.N_SEGMENTS: len(self.log.slots),
-            control.CAPACITY: self.directory.capacity,
-        }
-        arrays = {
-            control.GEOMETRY: self._geometry,
-            control.LAST: state.last,
-            control.KNOWN: state.known,
-            control.TAIL: self.tail,
-            control.TAIL_IS_NEWEST: state.tail_is_newest,
-            control.FRAMES: state.frames,
-            control.STATUS: state.status,
-            control.SLOTS: state.slots,
-            control.RUNS: state.runs,
-            control.ENTRY_NEWEST: state.entry_newest,
-            control.ENTRY_PATTERN: state.entry_pattern,
-            control.STAGING: self.staging,
-            control.STAGED: self.staged,
-            control.COUNTS: self.counts,
-            control.HEADS: self.heads,
-            control.OPEN_SLOTS: self.open_slots,
-            control.GROUPS: self.groups,
-            control.KEY_SLOTS: self.key_slots,
-            control.KEY_OFFSETS: self.key_offsets,
-            control.KEY_COSTS: self.key_costs,
-            control.PAYS: self.pays,
-            control.FAVOUR: self.favour,
-            control.POINTERS: self.log.pointers,
-            control.BOOKS: self.log.books,
-            control.CURRENT: self.log.head,
-            control.DIRECTORY: self.directory.locations,
-            control.OLDEST: self.directory.oldest,
-            control.PATTERNS: self.patterns.offsets,
-            control.PATTERN_COUNT: self.patterns.count,
-            control.ZEROS: self._zeros,
-        }
-        return Control(numbers, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}

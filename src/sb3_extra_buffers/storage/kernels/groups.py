@@ -34,8 +34,8 @@ from sb3_extra_buffers.storage.control import (
     STAGING_BYTES,
     ZEROS,
 )
+from sb3_extra_buffers.storage.kernels.encode import encode_patch, put_u32
 from sb3_extra_buffers.storage.kernels.memory import copy_bytes, memory_at, numbers_at, words_at
-from sb3_extra_buffers.storage.kernels.patch import encode_patch, put_u32
 from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT
 from sb3_extra_buffers.storage.segments import FRAMES, LAST_GROUP, NEWEST_KEY, OFFSET_BITS, READ_AHEAD, RESERVED, USED
 

@@ -42,6 +42,7 @@ from sb3_extra_buffers.storage.control import (
     ZEROS,
 )
 from sb3_extra_buffers.storage.frame_index import BLOCK_CELLS, NEWEST, OVERWRITTEN, PATTERN, PATTERN_BYTES, WRITTEN
+from sb3_extra_buffers.storage.kernels.encode import encode_patch
 from sb3_extra_buffers.storage.kernels.groups import close_group, open_group
 from sb3_extra_buffers.storage.kernels.memory import (
     address_of,
@@ -52,7 +53,6 @@ from sb3_extra_buffers.storage.kernels.memory import (
     quarter_words_at,
     same_bytes,
 )
-from sb3_extra_buffers.storage.kernels.patch import encode_patch
 from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, SAME
 from sb3_extra_buffers.storage.patterns import RUN, ZERO
 from sb3_extra_buffers.storage.segments import READ_AHEAD
