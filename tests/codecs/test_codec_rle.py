@@ -166,3 +166,15 @@ def test_kernels_compile_without_a_cache_directory(monkeypatch: pytest.MonkeyPat
     with pytest.raises(RuntimeError, match="cannot cache"):
         numba.njit(cache=True)(double)
     assert jit_kernel(double)(21) == 42
+
+
+@needs_numba
+def test_compiled_code_on_disk_is_as_old_as_the_oldest_source() -> None:
+    """Kernels are compiled into each other, so a change of any file makes all of them out of date."""
+    from sb3_extra_buffers.codecs._jit import _stamp_of_sources
+    from sb3_extra_buffers.codecs._rle_kernels import find_runs
+
+    stamp = find_runs._cache._cache_file._source_stamp
+    assert stamp == _stamp_of_sources()
+    names = [name.replace("\\", "/") for name, _, _ in stamp]
+    assert {"storage/kernels/patch.py", "storage/control.py", "codecs/_jit.py"} <= set(names)

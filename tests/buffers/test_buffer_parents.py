@@ -1,0 +1,96 @@
+"""What the parent's ``add`` gets to see, and what is left when it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+
+from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.compressed.mixin import CompressedReplay
+
+SPACE = spaces.Box(0, 255, (1, 24, 24), np.uint8)
+ACTIONS = spaces.Discrete(3)
+
+
+def steps(count: int, n_envs: int = 2) -> Any:
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        obs, next_obs = (rng.integers(0, 255, (n_envs, *SPACE.shape), np.uint8) for _ in range(2))
+        yield obs, next_obs, rng.integers(0, 3, (n_envs, 1)), rng.random(n_envs), np.zeros(n_envs), [{}] * n_envs
+
+
+class Brightness(ReplayBuffer):
+    """A buffer of somebody else, whose ``add`` looks at observations and changes one."""
+
+    def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
+        self.brightness = float(obs.mean())
+        next_obs = next_obs.copy()
+        next_obs[0] = 7
+        super().add(obs, next_obs, *args, **kwargs)
+
+
+class CompressedBrightness(CompressedReplay, Brightness):
+    """The mixin over it."""
+
+
+class BrightnessOnTop(CompressedReplayBuffer):
+    """A subclass of ours that looks at them first."""
+
+    def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
+        self.brightness = float(obs.mean())
+        super().add(obs, *args, **kwargs)
+
+
+def test_other_peoples_buffers_see_observations() -> None:
+    theirs = Brightness(10, SPACE, ACTIONS, "cpu", 2)
+    ours = CompressedBrightness(10, SPACE, ACTIONS, "cpu", 2)
+    on_top = BrightnessOnTop(10, SPACE, ACTIONS, "cpu", 2)
+    for step in steps(15):
+        for buffer in (theirs, ours, on_top):
+            buffer.add(*step)
+        assert theirs.brightness == ours.brightness == on_top.brightness
+    np.testing.assert_array_equal(np.asarray(ours.observations), theirs.observations)
+    np.testing.assert_array_equal(np.asarray(ours.next_observations), theirs.next_observations)
+    np.testing.assert_array_equal(np.asarray(on_top.observations), theirs.observations)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_add_that_fails_leaves_observations_as_they_were(full: bool) -> None:
+    """SB3 finds the wrong action before it stores anything."""
+    theirs = ReplayBuffer(8, SPACE, ACTIONS, "cpu", 2)
+    ours = CompressedReplayBuffer(8, SPACE, ACTIONS, "cpu", 2)
+    transitions = list(steps(14))
+    for step in transitions[: 6 if full else 3]:
+        for buffer in (theirs, ours):
+            buffer.add(*step)
+    for buffer in (theirs, ours):
+        with pytest.raises(ValueError, match="reshape"):
+            buffer.add(*transitions[8][:2], np.zeros((2, 5)), *transitions[8][3:])
+    for step in transitions[9:]:
+        np.testing.assert_array_equal(np.asarray(ours.observations), theirs.observations)
+        np.testing.assert_array_equal(np.asarray(ours.next_observations), theirs.next_observations)
+        for buffer in (theirs, ours):
+            buffer.add(*step)
+
+
+def test_observations_may_be_used_again_by_the_caller() -> None:
+    """SB3 copies what it is given; environments reuse their memory, and dicts belong to who made them."""
+    space = spaces.Dict({"image": SPACE, "small": spaces.Box(0, 1, (3,), np.float32)})
+    theirs = DictReplayBuffer(10, space, ACTIONS, "cpu", 2)
+    ours = CompressedDictReplayBuffer(10, space, ACTIONS, "cpu", 2)
+    image, following = (np.zeros((2, *SPACE.shape), np.uint8) for _ in range(2))
+    small = np.zeros((2, 3), np.float32)
+    obs, next_obs = {"image": image, "small": small}, {"image": following, "small": small}
+    for step in steps(7):
+        image[:], following[:] = step[:2]
+        small += 1
+        for buffer in (theirs, ours):
+            buffer.add(obs, next_obs, *step[2:])
+        assert obs["image"] is image and next_obs["image"] is following, "the caller's dict was changed"
+    for key in space.spaces:
+        np.testing.assert_array_equal(np.asarray(ours.observations[key]), theirs.observations[key])
+        np.testing.assert_array_equal(np.asarray(ours.next_observations[key]), theirs.next_observations[key])
