@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CLIENTS := $(VENV)/.installed-clients
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
@@ -30,13 +31,18 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
 	@touch $@
 
+# RL Zoo and SBX: as large as all the rest but torch, so only where they are run.
+$(CLIENTS): $(STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[all,dev,clients]"
+	@touch $@
+
 demo: $(STAMP) ## Play Atari, fill SB3's buffer and ours, train with both, compare (3 minutes)
 	$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)
 
 test: $(STAMP) ## Run the fast tests
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(STAMP) ## Run all tests, with the training runs and the clean install
+test-all: $(CLIENTS) ## Run all tests, with the training runs, RL Zoo, SBX and the clean install
 	$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Check style, formatting and types

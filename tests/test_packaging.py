@@ -1,6 +1,7 @@
 """What is shipped: metadata, wheel, sdist, and the package in an environment without extras."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -47,12 +48,13 @@ def run(*command: object, cwd: Path = ROOT) -> str:
 
 def test_extras() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"isal", "numba", "zstd", "lz4", "fast", "extra", "vizdoom", "contrib", "all", "dev"}
+    assert set(extras) == {"isal", "numba", "zstd", "lz4", "fast", "extra", "vizdoom", "contrib", "all", "dev", "clients"}
     for extra, library in CODEC_EXTRAS.items():
         assert expand(extra) == {library}
     assert expand("fast") == set(CODEC_EXTRAS.values())
     assert {"ale-py", "opencv-python-headless", "tqdm", "rich", "matplotlib", "tensorboard"} <= expand("extra")
-    assert expand("all") == set().union(*(expand(extra) for extra in extras if extra != "dev"))
+    assert expand("all") == set().union(*(expand(extra) for extra in extras if extra not in ("dev", "clients")))
+    assert expand("clients") == {"rl-zoo3", "sbx-rl"}
 
 
 def test_core_needs_no_codec_library() -> None:
@@ -77,8 +79,15 @@ def test_constraints_pin_all_we_name() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.match(r"[a-z0-9.-]+==[\w.]+(; python_version >= \"3\.\d+\")?$", pin) for pin in pins)
-    named = {bare_name(requirement) for requirement in PROJECT["dependencies"]} | expand("all") | expand("dev")
+    named = {bare_name(requirement) for requirement in PROJECT["dependencies"]}
+    named |= expand("all") | expand("dev") | expand("clients")
     assert named <= {bare_name(pin) for pin in pins}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_installs_the_clients_for_test_all_alone() -> None:
+    would_do = {target: run("make", "--dry-run", "--always-make", target) for target in ("test", "test-all", "lint", "demo")}
+    assert {target for target, commands in would_do.items() if "clients]" in commands} == {"test-all"}
 
 
 def test_importing_the_package_is_light() -> None:

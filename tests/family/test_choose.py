@@ -15,6 +15,7 @@ from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
 from sb3_extra_buffers import compressed
 from sb3_extra_buffers.compressed import CompressedRecurrentPPO, compressed_buffer_for, compressed_kwargs
+from sb3_extra_buffers.training_utils.prioritized_dqn import PrioritizedDQN
 
 IMAGE = spaces.Box(0, 255, (3, 24, 24), np.uint8)
 DICT = spaces.Dict({"image": IMAGE})
@@ -69,11 +70,56 @@ def test_kwargs_are_those_of_the_algorithm() -> None:
         "replay_buffer_kwargs": {"n_steps": 5, "gamma": 0.9},
         "gamma": 0.9,
     }
+    assert compressed_kwargs(DQN, env, n_steps=1, gamma=0.9) == {
+        "replay_buffer_class": compressed.CompressedReplayBuffer,
+        "replay_buffer_kwargs": {},
+        "gamma": 0.9,
+    }
     her = {"goal_selection_strategy": "final", "copy_info_dict": True}
     assert compressed_kwargs(SAC, GoalImageEnv(), **her) == {
         "replay_buffer_class": compressed.CompressedHerReplayBuffer,
         "replay_buffer_kwargs": her,
     }
+
+
+def test_prioritized_classes() -> None:
+    class Mine(PrioritizedDQN):
+        pass
+
+    priorities = {"alpha": 0.5, "beta": 1.0, "eps": 1e-3, "compression_method": "rle"}
+    n_step = {"n_steps": 3, "gamma": 0.99}
+    for cls in (PrioritizedDQN, Mine):
+        for kind, space in (("", IMAGE), ("Dict", DICT)):
+            expected = getattr(compressed, f"Compressed{kind}PrioritizedReplayBuffer")
+            assert compressed_buffer_for(cls, space) == (expected, {})
+            assert compressed_buffer_for(cls, space, **priorities) == (expected, priorities)
+            assert compressed_buffer_for(cls, space, n_steps=3, **priorities) == (expected, n_step | priorities)
+            assert compressed_buffer_for(cls, space, n_steps=1, gamma=0.9) == (expected, {})
+        assert compressed_buffer_for(cls, GOALS, her=False)[0] is compressed.CompressedDictPrioritizedReplayBuffer
+
+
+def test_gamma_is_the_default_of_the_class_that_has_one() -> None:
+    class PassesOn(DQN):
+        def __init__(self, *args: Any, extra: int = 0, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+
+    class Changes(PassesOn):
+        def __init__(self, *args: Any, gamma: float = 0.5, **kwargs: Any) -> None:
+            super().__init__(*args, gamma=gamma, **kwargs)
+
+    class Demands(PassesOn):
+        def __init__(self, *args: Any, gamma: float, **kwargs: Any) -> None:
+            super().__init__(*args, gamma=gamma, **kwargs)
+
+    class Hides(PassesOn):
+        def __init__(self, policy: str, env: Any) -> None:
+            super().__init__(policy, env, gamma=0.1)
+
+    assert compressed_kwargs(PassesOn, IMAGE, n_steps=3)["gamma"] == 0.99
+    assert compressed_kwargs(Changes, IMAGE, n_steps=3)["gamma"] == 0.5
+    for cls in (Demands, Hides):
+        with pytest.raises(TypeError, match="need `gamma`, which it has no default for"):
+            compressed_kwargs(cls, IMAGE, n_steps=3)
 
 
 def test_gamma_cannot_be_given_twice() -> None:
@@ -97,6 +143,15 @@ def test_gamma_cannot_be_given_twice() -> None:
         (lambda: compressed_kwargs(DQN, IMAGE, buffer_size=9), "no option 'buffer_size'"),
         (lambda: compressed_kwargs(SAC, DICT, her=True), "achieved_goal"),
         (lambda: compressed_kwargs(SAC, GOALS, her=True, n_steps=3), "cannot be combined"),
+        (lambda: compressed_kwargs(PrioritizedDQN, GOALS, her=True), "HER and PrioritizedDQN cannot be combined"),
+        (lambda: compressed_kwargs(PrioritizedDQN, IMAGE, gamma=0.9), "no option 'gamma'"),
+        (lambda: compressed_kwargs(PrioritizedDQN, IMAGE, alfa=0.9), "it has: alpha, beta, "),
+        (
+            lambda: compressed_kwargs(DQN, IMAGE, alpha=0.9, beta=1),
+            "DQN uses no priorities, so it has no 'alpha', 'beta'; use",
+        ),
+        (lambda: compressed_kwargs(SAC, DICT, eps=0.1, n_steps=3), "SAC uses no priorities, so it has no 'eps'"),
+        (lambda: compressed_kwargs(PPO, IMAGE, alpha=0.9), "no option 'alpha'"),
     ],
 )
 def test_what_cannot_be_is_refused(call: Any, message: str) -> None:

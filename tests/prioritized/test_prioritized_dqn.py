@@ -20,6 +20,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from sb3_extra_buffers.compressed.buffers import CompressedReplayBuffer
+from sb3_extra_buffers.compressed.choose import compressed_kwargs
 from sb3_extra_buffers.compressed.prioritized import (
     CompressedDictPrioritizedReplayBuffer,
     CompressedPrioritizedReplayBuffer,
@@ -200,6 +201,31 @@ def test_picks_its_buffer() -> None:
     model.replay_buffer = CompressedReplayBuffer(10, spaces.Discrete(2), spaces.Discrete(2))
     with pytest.raises(TypeError, match="was given a CompressedReplayBuffer"):
         model.train(1)
+
+
+@pytest.mark.parametrize("is_dict", [False, True])
+def test_trains_with_what_compressed_kwargs_gives(is_dict: bool) -> None:
+    """The same model as one that was given everything by hand."""
+
+    def make_env() -> gym.Env[Any, Any]:
+        np.random.seed(0)  # SimpleMultiObsEnv draws its pictures from there
+        env = SimpleMultiObsEnv(random_start=False) if is_dict else FakeImageEnv(screen_height=40, screen_width=40)
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        env.observation_space.seed(0)
+        return env
+
+    policy = "MultiInputPolicy" if is_dict else "CnnPolicy"
+    by_helper = compressed_kwargs(PrioritizedDQN, make_env(), n_steps=3, gamma=0.9, alpha=0.3, compression_method="gzip1")
+    by_hand = {"n_steps": 3, "gamma": 0.9, "replay_buffer_kwargs": {"alpha": 0.3, "compression_method": "gzip1"}}
+    models = [PrioritizedDQN(policy, make_env(), batch_size=8, **SMALL, **kwargs).learn(60) for kwargs in (by_helper, by_hand)]
+    assert models[0]._n_updates == models[1]._n_updates > 5
+    assert_same_parameters(*models)
+    buffers = [model.replay_buffer for model in models]
+    for buffer in buffers:
+        assert type(buffer) is PrioritizedDQN.compressed_buffers[is_dict]
+        assert (buffer.alpha, buffer.n_steps, buffer.gamma) == (0.3, 3, 0.9)
+    np.testing.assert_array_equal(buffers[0].priorities, buffers[1].priorities)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -27,6 +27,7 @@ from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer,
 _FROM_ALGORITHM = {"buffer_size", "observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "env"}
 _FROM_ALGORITHM |= {"gae_lambda", "hidden_state_shape"}
 _HER_OPTIONS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}
+_PRIORITY_OPTIONS = {"alpha", "beta", "eps"}
 
 
 def compressed_buffer_for(
@@ -35,15 +36,19 @@ def compressed_buffer_for(
     """
     Find the compressed buffer that goes with an algorithm.
 
-    :param algorithm_class: An algorithm of SB3 or SB3-Contrib, or a subclass of one
+    An off-policy algorithm that needs buffers of its own names them in a class attribute ``compressed_buffers``: the one
+    for Dict observations second, the one for all others first. ``PrioritizedDQN`` does.
+
+    :param algorithm_class: An algorithm of SB3, SB3-Contrib or SBX, ``PrioritizedDQN``, or a subclass of one
     :param observation_space: What it observes
     :param options: ``n_steps`` with ``gamma`` for n-step returns, ``her=True`` or any option of ``HerReplayBuffer`` for
-        hindsight experience replay; all others are options of the buffer, for example ``compression_method``
+        hindsight experience replay; all others are options of the buffer, for example ``compression_method``, or
+        ``alpha`` where it has priorities
     :return: The class, and what to pass as ``replay_buffer_kwargs`` or ``rollout_buffer_kwargs``
     """
     kwargs = dict(options)
     if _is_subclass(algorithm_class, OffPolicyAlgorithm):
-        buffer_class = _replay_class(observation_space, kwargs)
+        buffer_class = _replay_class(algorithm_class, observation_space, kwargs)
     elif _is_subclass(algorithm_class, OnPolicyAlgorithm):
         buffer_class = _rollout_class(algorithm_class, observation_space)
     elif _is_subclass(algorithm_class, BaseAlgorithm):
@@ -64,8 +69,8 @@ def compressed_kwargs(
 
         model = DQN("CnnPolicy", env, **compressed_kwargs(DQN, env))
 
-    :param algorithm_class: An algorithm of SB3 or SB3-Contrib, or a subclass of one; instead of ``RecurrentPPO``,
-        which takes no buffer class, ``CompressedRecurrentPPO``
+    :param algorithm_class: As ``compressed_buffer_for`` takes it; instead of ``RecurrentPPO``, which takes no buffer
+        class, ``CompressedRecurrentPPO``
     :param env: The environment, or its observation space
     :param options: As ``compressed_buffer_for`` takes them. With ``n_steps``, ``gamma`` is given here and not to the
         algorithm: both have to use the same, so the algorithm gets it from the result
@@ -82,8 +87,10 @@ def compressed_kwargs(
         )
     kind = "replay" if issubclass(algorithm_class, OffPolicyAlgorithm) else "rollout"
     arguments = {f"{kind}_buffer_class": buffer_class, f"{kind}_buffer_kwargs": kwargs}
-    if "n_steps" in kwargs:
-        arguments["gamma"] = kwargs["gamma"]
+    # With n_steps=1 the buffer needs none, but what was asked for holds for the algorithm all the same.
+    gamma = kwargs.get("gamma", options.get("gamma"))
+    if gamma is not None:
+        arguments["gamma"] = gamma
     return arguments
 
 
@@ -91,8 +98,9 @@ def _is_subclass(cls: Any, parent: type) -> bool:
     return isinstance(cls, type) and issubclass(cls, parent)
 
 
-def _replay_class(space: spaces.Space[Any], kwargs: dict[str, Any]) -> type[BaseBuffer]:
+def _replay_class(algorithm_class: type, space: spaces.Space[Any], kwargs: dict[str, Any]) -> type[BaseBuffer]:
     is_dict = isinstance(space, spaces.Dict)
+    own: tuple[type[BaseBuffer], type[BaseBuffer]] | None = getattr(algorithm_class, "compressed_buffers", None)
     if kwargs.get("n_steps") == 1:  # as in SB3: not n-step
         del kwargs["n_steps"]
         kwargs.pop("gamma", None)
@@ -101,7 +109,17 @@ def _replay_class(space: spaces.Space[Any], kwargs: dict[str, Any]) -> type[Base
             raise ValueError(f"HER needs Dict observations with 'achieved_goal' and 'desired_goal', not {space}")
         if "n_steps" in kwargs:
             raise ValueError("HER and n-step returns cannot be combined")
+        if own is not None:
+            raise ValueError(f"HER and {algorithm_class.__name__} cannot be combined: it needs a {own[1].__name__}")
         return CompressedHerReplayBuffer
+    if own is not None:
+        return own[1] if is_dict else own[0]
+    if _PRIORITY_OPTIONS & kwargs.keys():
+        names = ", ".join(map(repr, sorted(_PRIORITY_OPTIONS & kwargs.keys())))
+        raise TypeError(
+            f"{algorithm_class.__name__} uses no priorities, so it has no {names}; "
+            "use sb3_extra_buffers.training_utils.prioritized_dqn.PrioritizedDQN, which is DQN that does"
+        )
     if "n_steps" in kwargs:
         return CompressedDictNStepReplayBuffer if is_dict else CompressedNStepReplayBuffer
     return CompressedDictReplayBuffer if is_dict else CompressedReplayBuffer
@@ -136,8 +154,8 @@ def _has_fixed_buffer(algorithm_class: type) -> bool:
 
 def _check_options(buffer_class: type[BaseBuffer], kwargs: dict[str, Any]) -> None:
     taken = inspect.signature(buffer_class).parameters.keys() - _FROM_ALGORITHM
-    if "n_steps" not in taken:
-        taken -= {"gamma"}  # of a rollout buffer, which gets it from the algorithm
+    if "n_steps" not in kwargs:
+        taken -= {"gamma"}  # which the algorithm hands over, or which nothing would use
     unknown = kwargs.keys() - taken
     if unknown:
         names = ", ".join(map(repr, sorted(unknown)))
@@ -145,7 +163,14 @@ def _check_options(buffer_class: type[BaseBuffer], kwargs: dict[str, Any]) -> No
 
 
 def _default_gamma(algorithm_class: type) -> float:
-    parameter = inspect.signature(algorithm_class).parameters.get("gamma")
-    if parameter is None or parameter.default is inspect.Parameter.empty:
-        raise TypeError(f"n-step returns of {algorithm_class.__name__} need `gamma`, which it has no default for")
-    return float(parameter.default)
+    for cls in algorithm_class.__mro__:
+        if "__init__" not in vars(cls):
+            continue
+        parameters = inspect.signature(vars(cls)["__init__"]).parameters
+        if "gamma" in parameters:
+            if parameters["gamma"].default is inspect.Parameter.empty:
+                break
+            return float(parameters["gamma"].default)
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
+            break  # it takes no more than it names, so the default of its parent is not its own
+    raise TypeError(f"n-step returns of {algorithm_class.__name__} need `gamma`, which it has no default for")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch as th
@@ -31,14 +31,19 @@ class PrioritizedDQN(DQN):
     :param kwargs: What ``DQN`` takes
     """
 
+    compressed_buffers: ClassVar[tuple[type[PrioritizedReplayBuffer], type[PrioritizedReplayBuffer]]] = (
+        CompressedPrioritizedReplayBuffer,
+        CompressedDictPrioritizedReplayBuffer,
+    )
+    """Its buffers, the second for Dict observations; ``compressed_kwargs`` looks here, too."""
+
     def __init__(self, *args: Any, double_q: bool = False, **kwargs: Any) -> None:
         self.double_q = double_q
         super().__init__(*args, **kwargs)
 
     def _setup_model(self) -> None:
         if self.replay_buffer_class is None:
-            is_dict = isinstance(self.observation_space, spaces.Dict)
-            self.replay_buffer_class = CompressedDictPrioritizedReplayBuffer if is_dict else CompressedPrioritizedReplayBuffer
+            self.replay_buffer_class = self.compressed_buffers[isinstance(self.observation_space, spaces.Dict)]
         if not issubclass(self.replay_buffer_class, PrioritizedReplayBuffer):
             raise TypeError(
                 f"PrioritizedDQN needs a prioritized buffer, not {self.replay_buffer_class.__name__}; use "
