@@ -205,6 +205,12 @@ def groups_of(directory, shift, streams, wanted, locations):
 
 
 @jit_kernel
+def _place_of(out, other_out, j, row, size):
+    """Address where an observation that is one frame goes."""
+    return (address_of(out) if j == 0 else address_of(other_out)) + uint64(row * size)
+
+
+@jit_kernel
 def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out, other_out, expanded, expansions, scratch):
     """
     Decode observations ``first`` to ``last`` of a batch from one array or from two; each group is walked once for all
@@ -236,7 +242,7 @@ def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out
     total = 2 * depth if paired else depth
     mask = (int64(1) << shift) - 1
     # The caller's: numba would free an array of ours once only its address is in use.
-    source = address_of(scratch[0 if first == 0 else 1])
+    scratch_frame = address_of(scratch[0 if first == 0 else 1])
     wanted = np.empty(total, dtype=np.int64)
     order = np.empty(total, dtype=np.int64)
     for row in range(first, last):
@@ -269,18 +275,27 @@ def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out
             if length < 0:
                 return length
             stop = patches + uint64(length)
-            address, place = _begin_walk(base, keyed, patches, stop, wanted[order[i]] & mask, source, size)
+            # Without a stack a frame is decoded where it goes to; what that writes beyond it is in the next row, which comes
+            # later. Not so at the end.
+            in_place = depth == 1 and row + 1 < last
+            frame = _place_of(out, other_out, order[i], row, size) if in_place else scratch_frame
+            address, place = _begin_walk(base, keyed, patches, stop, wanted[order[i]] & mask, frame, size)
             if address == 0:
                 return int64(DAMAGED)
             while i < count and wanted[order[i]] >> shift == group:
-                until = wanted[order[i]] & mask
+                j = order[i]
+                if in_place and frame != _place_of(out, other_out, j, row, size):
+                    before = frame
+                    frame = _place_of(out, other_out, j, row, size)
+                    copy_bytes(frame, before, uint64(size))
+                until = wanted[j] & mask
                 while place <= until:
                     end = patch_end(address, stop)
-                    if end == 0 or not apply_patch(address, end, source, size, width):
+                    if end == 0 or not apply_patch(address, end, frame, size, width):
                         return int64(DAMAGED)
                     address = end
                     place += 1
-                j = order[i]
-                _emit(control, source, address_of(out) if j < depth else address_of(other_out), row, j % depth)
+                if not in_place:
+                    _emit(control, frame, address_of(out) if j < depth else address_of(other_out), row, j % depth)
                 i += 1
     return int64(0)
