@@ -9,7 +9,7 @@ CLIENTS := $(VENV)/.installed-clients
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
-BENCHMARKS_LONG ?= benchmarks/startup.py benchmarks/training.py benchmarks/million.py
+BENCHMARKS_LONG ?= benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/million.py
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=

@@ -201,6 +201,26 @@ def training(results: Results) -> str:
     return table(["Pong", "SB3's buffer", "ours", "ratio", "weights"], lines)
 
 
+def her(results: Results) -> str:
+    """
+    Compare hindsight experience replay.
+
+    :param results: ``her.json``
+    :return: Markdown
+    """
+    names = {"vectors": "20 numbers and two goals", "images": "a picture 64x64 and two goals"}
+    lines = []
+    for kind, row in results["rows"].items():
+        if "error" in row:
+            continue
+        share = {name: f"{ratio:.2f}x" for name, ratio in row["ratios"].items()}
+        memory = f"{row['ratios']['memory']:.1%}".replace("%", " %")
+        cells = [memory, share["add"], mark(share["sample"], row["reached"]["sample"])]
+        identical = mark("identical" if row["identical"] else "different", row["reached"]["identical"])
+        lines.append([f"{names[kind]}, {row['transitions']:,}", *cells, identical])
+    return table(["HER, share of SB3's", "memory", "add", "sample(256)", "samples"], lines)
+
+
 def startup(results: Results) -> str:
     """
     Show what starting costs.
@@ -235,6 +255,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "million": ("million", million),
     "training": ("training", training),
     "startup": ("startup", startup),
+    "her": ("her", her),
 }
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+logger = logging.getLogger(__name__)
+
+_announced = False
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -33,6 +38,22 @@ def jit_kernel(function: Kernel) -> Kernel:
     except RuntimeError:  # no writable cache directory: compile in each process instead
         compiled = njit(nogil=True)(function)
     return cast(Kernel, compiled)
+
+
+def announce_compilation(kernel: Any) -> None:
+    """
+    Say that there will be a pause, if a kernel is neither compiled yet nor on disk.
+
+    :param kernel: One of the compiled functions that are needed next
+    """
+    global _announced
+    if _announced or kernel.signatures:
+        return
+    with contextlib.suppress(AttributeError):  # no cache at all
+        if kernel._cache._cache_file._load_index():
+            return
+    _announced = True
+    logger.warning("compiling the buffer's code for this machine: about a quarter of a minute, once in an installation")
 
 
 @cache

@@ -9,9 +9,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.codecs import has_numba, init_jit, parse_method
+from sb3_extra_buffers.codecs import has_numba, init_jit
 from sb3_extra_buffers.storage import check_dtypes
-from sb3_extra_buffers.storage.methods import REFERENCE_METHODS
+from sb3_extra_buffers.storage.methods import is_reference_method, parse_any_method
 from sb3_extra_buffers.storage.warm_up import compile_kernels
 
 
@@ -32,9 +32,9 @@ def find_buffer_dtypes(
     """
     shape = tuple(map(operator.index, obs_shape)) if isinstance(obs_shape, Iterable) else (operator.index(obs_shape),)
     elem_type, runs_type = check_dtypes(None, elem_dtype, shape)
-    name = parse_method(compression_method, REFERENCE_METHODS).name
+    name = parse_any_method(compression_method).name
     if name.endswith("-jit"):
         init_jit(elem_type=elem_type, runs_type=runs_type)
-    elif name in REFERENCE_METHODS and has_numba():
+    if is_reference_method(name) and has_numba():
         compile_kernels()
     return {"elem_type": elem_type, "runs_type": runs_type}

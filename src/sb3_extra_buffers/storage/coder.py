@@ -191,9 +191,10 @@ class FrameCoder(ABC):
         :param frame: ``(frame_bytes,)``
         :return: The blob
         """
-        shape = self._planes
-        if shape is not None:  # red, green and blue of a pixel have more to do with each other than neighbours have
-            frame = np.ascontiguousarray(frame.reshape(shape).swapaxes(0, 1)).reshape(-1)
+        if self._planes is not None:  # red, green and blue of a pixel have more to do with each other than neighbours have
+            pixels = np.empty(frame.size, dtype=np.uint8)
+            self._interleave(frame, pixels, *self._planes)
+            frame = pixels
         return codec.encode(frame)
 
     def decode_frame(self, codec: Codec, blob: ByteArray, out: ByteArray) -> None:
@@ -204,13 +205,20 @@ class FrameCoder(ABC):
         :param blob: The blob
         :param out: ``(frame_bytes,)``, filled
         """
-        shape = self._planes
-        if shape is None:
+        if self._planes is None:
             codec.decode(blob, out)
             return
-        pixels = np.empty((shape[1], shape[0], shape[2]), dtype=np.uint8)
+        pixels = np.empty(out.size, dtype=np.uint8)
         codec.decode(blob, pixels)
-        out.reshape(shape)[...] = pixels.swapaxes(0, 1)
+        self._separate(pixels, out, *self._planes)
+
+    def _interleave(self, planes: ByteArray, pixels: ByteArray, depth: int, count: int, item: int) -> None:
+        """Bring the values of a pixel together."""
+        pixels.reshape(count, depth, item)[...] = planes.reshape(depth, count, item).swapaxes(0, 1)
+
+    def _separate(self, pixels: ByteArray, planes: ByteArray, depth: int, count: int, item: int) -> None:
+        """Undo ``_interleave``."""
+        planes.reshape(depth, count, item)[...] = pixels.reshape(count, depth, item).swapaxes(0, 1)
 
     @property
     def _planes(self) -> tuple[int, int, int] | None:

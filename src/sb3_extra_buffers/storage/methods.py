@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sb3_extra_buffers.codecs import (
     Codec,
+    MethodSpec,
     available_methods,
     has_igzip,
     has_lz4,
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 DELTA = "delta"
 DENSE = "delta-zstd"
-REFERENCE_METHODS = (DELTA, DENSE)
+_BEHIND = "delta-"
 
 _DENSE_SHIFT = 6
 _DENSE_LEVEL = 3
@@ -73,9 +74,32 @@ def _best_without_numba() -> str:
     return "lz4-frame/0" if has_lz4() else "gzip/1"
 
 
+def parse_any_method(method: str) -> MethodSpec:
+    """
+    Split a method string into name and level: ``parse_method``, but ``delta`` alone or before any codec is known, too.
+
+    :param method: The string, for example ``"zstd-5"``, ``"delta"`` or ``"delta-gzip/5"``
+    :return: Name and level
+    """
+    if isinstance(method, str) and method.startswith(_BEHIND):
+        behind = parse_method(method[len(_BEHIND) :])
+        return MethodSpec(_BEHIND + behind.name, behind.level)
+    return parse_method(method, (DELTA, DENSE))
+
+
+def is_reference_method(method: str) -> bool:
+    """
+    Tell whether a method codes frames against earlier ones.
+
+    :param method: The string
+    :return: Whether it is ``delta``, alone or before a codec
+    """
+    return method == DELTA or method.startswith(_BEHIND)
+
+
 def known_methods() -> tuple[str, ...]:
     """
-    List the methods that work here.
+    List the methods that work here; ``delta-`` may stand before any other codec than zstd, too.
 
     :return: Their names
     """
@@ -88,7 +112,7 @@ class CoderSpec:
     """
     Everything that says how frames are coded: a plain, picklable value that makes coders.
 
-    :param method: Method string, ``delta`` and ``delta-zstd`` included
+    :param method: Method string, see ``parse_any_method``
     :param elem_type: Type of the elements
     :param runs_type: Type of run lengths, for run-length coding
     :param compression_kwargs: Options of the codec
@@ -101,19 +125,14 @@ class CoderSpec:
     compression_kwargs: Mapping[str, Any] = field(default_factory=dict)
     decompression_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        """The method without its level."""
-        return parse_method(self.method, REFERENCE_METHODS).name
-
     def check(self) -> None:
         """Raise at once what making a coder would raise later."""
         self._codecs()
 
     def _codecs(self) -> tuple[Codec, Codec | None]:
         """The codec for single frames, and the one behind references."""
-        name, level = parse_method(self.method, REFERENCE_METHODS)
-        if name not in REFERENCE_METHODS:
+        name, level = parse_any_method(self.method)
+        if not is_reference_method(name):
             return self._codec(self.method, self.compression_kwargs), None
         if not has_numba():
             raise ImportError(
@@ -127,16 +146,17 @@ class CoderSpec:
                 given = [*(["a level"] if level is not None else []), *options]
                 raise ValueError(f"{name!r} takes no {', '.join(given)}; its only option is 'fallback', a method name")
             return plain, None
-        if level is None:
-            level = options.pop("compresslevel", _DENSE_LEVEL)
-        return plain, self._codec(f"zstd/{level}", options)
+        if name == DENSE and level is None and "compresslevel" not in options:
+            level = _DENSE_LEVEL
+        behind = name[len(_BEHIND) :]
+        return plain, self._codec(behind if level is None else f"{behind}/{level}", options)
 
     def _codec(self, method: str, options: Mapping[str, Any]) -> Codec:
         return make_codec(method, self.elem_type, self.runs_type, options, self.decompression_kwargs)
 
     def __call__(self, layout: FrameLayout, n_streams: int) -> FrameCoder:
         codec, packer = self._codecs()
-        if self.name not in REFERENCE_METHODS:
+        if not is_reference_method(self.method):
             return PlainCoder(layout, n_streams, codec)
         from sb3_extra_buffers.storage.reference import ReferenceCoder
 

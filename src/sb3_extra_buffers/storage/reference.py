@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.codecs import Codec, CodecError, has_numba
+from sb3_extra_buffers.codecs._jit import announce_compilation
 from sb3_extra_buffers.storage.coder import FrameCoder, Write
 from sb3_extra_buffers.storage.control import Control
 from sb3_extra_buffers.storage.control_of import control_of
@@ -40,6 +41,7 @@ _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
 _U32 = 4
 _EMPTY_LOCATIONS: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 _EMPTY_EXPANSIONS: npt.NDArray[np.uint64] = np.empty((0, 3), dtype=np.uint64)
+_CODEC_EFFORT = 16  # how much longer a codec takes for a byte than copying it does
 _NO_BYTES: ByteArray = np.empty(0, dtype=np.uint8)
 
 
@@ -88,10 +90,13 @@ class ReferenceCoder(FrameCoder):
         """Compiled code and what it works on, which are not part of the state."""
         if not has_numba():
             raise ImportError('frames coded by "delta" need numba: pip install "sb3-extra-buffers[numba]"')
-        from sb3_extra_buffers.storage.kernels import encode, put, read
+        from sb3_extra_buffers.storage.kernels import encode, planes, put, read
 
         self._encode: Any = encode.encode_patch
         self._put: Any = put.put
+        self._to_pixels: Any = planes.planes_to_pixels
+        self._to_planes: Any = planes.pixels_to_planes
+        announce_compilation(self._put)
         self._frame_groups: Any = read.groups_of
         self._read_rows: Any = read.read_rows
         layout = self.layout
@@ -117,6 +122,12 @@ class ReferenceCoder(FrameCoder):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
+
+    def _interleave(self, planes: ByteArray, pixels: ByteArray, depth: int, count: int, item: int) -> None:
+        self._to_pixels(planes, pixels, depth, count, item)
+
+    def _separate(self, pixels: ByteArray, planes: ByteArray, depth: int, count: int, item: int) -> None:
+        self._to_planes(pixels, planes, depth, count, item)
 
     @property
     def room(self) -> int:
@@ -329,35 +340,41 @@ class ReferenceCoder(FrameCoder):
         """Decode with codecs what the compiled walk cannot; each record once."""
         locations = np.empty(wanted.size, dtype=np.uint64)
         count = self._frame_groups(self.directory.locations, self.shift, streams, wanted, locations)
-        expanded: list[int] = []
-        rows: list[tuple[int, int, int]] = []
-        keep: list[ByteArray] = []
-        for location in np.unique(locations[:count]).tolist():
-            kind, _, body = self._record_at(location)
-            if kind == KEYED:
-                continue
-            size = get_u32(body, 0) if body.size >= _U32 else -1
-            try:
-                if kind == CODED and size <= body.size - _U32:
-                    frame = padded_rows(1, self.layout.frame_bytes)[0]
-                    self.decode_frame(self.codec, body[_U32 : _U32 + size], frame[: self.layout.frame_bytes])
-                    rest = body[_U32 + size :]
-                    rows.append((frame.ctypes.data, rest.ctypes.data, rest.size))
-                elif kind == PACKED and self.packer is not None and size <= self.staging.shape[1]:
-                    frame = np.empty(size + READ_AHEAD, dtype=np.uint8)[:size]
-                    self.packer.decode(body[_U32:], frame)
-                    rows.append((0, frame.ctypes.data, frame.size))
-                else:
-                    raise StorageError(f"a stored group of frames is damaged: record of kind {kind}")
-            except CodecError as error:
-                raise StorageError(f"a stored group of frames is damaged: {error}") from error
-            expanded.append(location)
-            keep.append(frame)
-        return (
-            np.array(expanded, dtype=np.uint64),
-            np.array(rows, dtype=np.uint64).reshape(-1, 3),
-            keep,
-        )
+        found = [(location, *self._record_at(location)) for location in np.unique(locations[:count]).tolist()]
+        records = [(location, kind, body) for location, kind, _, body in found if kind != KEYED]
+        rows = np.empty((len(records), 3), dtype=np.uint64)
+        keep: list[ByteArray] = [_NO_BYTES] * len(records)
+
+        def work(first: int, last: int) -> int:
+            for place in range(first, last):
+                _, kind, body = records[place]
+                keep[place] = self._expand_record(kind, body, rows[place])
+            return 0
+
+        if worth_halving(len(records), _CODEC_EFFORT * len(records) * self.layout.frame_bytes):
+            in_halves(work, len(records))
+        else:
+            work(0, len(records))
+        return np.array([location for location, _, _ in records], dtype=np.uint64), rows, keep
+
+    def _expand_record(self, kind: int, body: ByteArray, row: npt.NDArray[np.uint64]) -> ByteArray:
+        """Decode one record; returns the memory that ``row`` then points into."""
+        size = get_u32(body, 0) if body.size >= _U32 else -1
+        try:
+            if kind == CODED and size <= body.size - _U32:
+                frame = padded_rows(1, self.layout.frame_bytes)[0]
+                self.decode_frame(self.codec, body[_U32 : _U32 + size], frame[: self.layout.frame_bytes])
+                rest = body[_U32 + size :]
+                row[:] = frame.ctypes.data, rest.ctypes.data, rest.size
+                return frame
+            if kind == PACKED and self.packer is not None and size <= self.staging.shape[1]:
+                patches = np.empty(size + READ_AHEAD, dtype=np.uint8)[:size]
+                self.packer.decode(body[_U32:], patches)
+                row[:] = 0, patches.ctypes.data, patches.size
+                return patches
+        except CodecError as error:
+            raise StorageError(f"a stored group of frames is damaged: {error}") from error
+        raise StorageError(f"a stored group of frames is damaged: record of kind {kind}")
 
     def _record_at(self, location: int) -> tuple[int, int, ByteArray]:
         if not location & OPEN_BIT:

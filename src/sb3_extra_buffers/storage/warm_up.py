@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sb3_extra_buffers.storage.methods import REFERENCE_METHODS, make_spec
+from sb3_extra_buffers.storage.methods import DELTA, make_spec
 from sb3_extra_buffers.storage.store import FrameStore
 
 
@@ -14,7 +14,7 @@ def compile_kernels() -> None:
 
     Do it in the main process: workers that are forked afterwards inherit it, others find it on disk.
     """
-    store = FrameStore((4, 8, 8), np.uint8, 1, make_spec(REFERENCE_METHODS[0], np.uint8, np.uint16))
+    store = FrameStore((4, 8, 8), np.uint8, 1, make_spec(DELTA, np.uint8, np.uint16))
     index = store.new_index(2)
     stack = np.zeros((1, 4, 8, 8), dtype=np.uint8)
     out = np.empty_like(stack)

@@ -1,0 +1,68 @@
+"""Any codec behind the references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from observation_streams import Stack, Stream, needs_numba
+from store_kit import Ring
+
+from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_zstd
+from sb3_extra_buffers.storage import make_spec
+from sb3_extra_buffers.storage.records import PACKED
+
+pytestmark = needs_numba
+
+BEHIND = [
+    "gzip",
+    "gzip/9",
+    "rle",
+    "rle-jit",
+    "none",
+    *(["igzip1"] if has_igzip() else []),
+    *(["zstd", "zstd-5", "zstd/19"] if has_zstd() else []),
+    *(["lz4-frame/1", "lz4-block/0"] if has_lz4() else []),
+]
+
+
+def kinds(ring: Ring) -> set[int]:
+    directory = ring.store.coder.directory
+    return {ring.store.coder._record_at(int(place))[0] for place in directory.locations[directory.locations > 0]}
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+@pytest.mark.parametrize("behind", BEHIND)
+def test_round_trip(behind: str, depth: int) -> None:
+    stream = Stream(3, 2, (1, 16, 12), np.uint8, "game", Stack(depth, 0) if depth > 1 else None, done_rate=0.05)
+    ring = Ring(stream, f"delta-{behind}", rows=90)
+    for _ in range(4):
+        ring.add(60)
+        ring.check()
+    # Patches repeat each other, but not byte by byte: run lengths only make them larger, and are then not used.
+    assert (PACKED in kinds(ring)) == (not behind.startswith(("rle", "none")))
+
+
+def test_the_level_reaches_the_codec() -> None:
+    for method, options in (
+        ("delta-gzip/7", {}),
+        ("delta-gzip", {"compresslevel": 7}),
+        ("delta-gzip/7", {"compresslevel": 7}),
+    ):
+        _, packer = make_spec(method, np.uint8, np.uint16, options)._codecs()
+        assert packer is not None and packer.name == "gzip" and packer.compresslevel == 7  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("delta-foo", {}, "foo"),
+        ("delta-", {}, "unknown"),
+        ("delta-delta", {}, "delta"),
+        ("delta-gzip/77", {}, "77"),
+        ("delta-gzip/7", {"compresslevel": 3}, "7"),
+        ("delta/3", {}, "level"),
+    ],
+)
+def test_wrong_names_and_levels(method: str, options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_spec(method, np.uint8, np.uint16, options)
