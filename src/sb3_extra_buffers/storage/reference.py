@@ -362,13 +362,13 @@ class ReferenceCoder(FrameCoder):
         size = get_u32(body, 0) if body.size >= _U32 else -1
         try:
             if kind == CODED and size <= body.size - _U32:
-                frame = padded_rows(1, self.layout.frame_bytes)[0]
+                frame: ByteArray = padded_rows(1, self.layout.frame_bytes)[0]
                 self.decode_frame(self.codec, body[_U32 : _U32 + size], frame[: self.layout.frame_bytes])
                 rest = body[_U32 + size :]
                 row[:] = frame.ctypes.data, rest.ctypes.data, rest.size
                 return frame
             if kind == PACKED and self.packer is not None and size <= self.staging.shape[1]:
-                patches = np.empty(size + READ_AHEAD, dtype=np.uint8)[:size]
+                patches: ByteArray = np.empty(size + READ_AHEAD, dtype=np.uint8)[:size]
                 self.packer.decode(body[_U32:], patches)
                 row[:] = 0, patches.ctypes.data, patches.size
                 return patches
