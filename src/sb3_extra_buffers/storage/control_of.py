@@ -40,7 +40,7 @@ def control_of(coder: ReferenceCoder, geometry: npt.NDArray[np.int64], zeros: By
         control.ROOM: coder.room,
         control.STAGING_BYTES: coder.staging.shape[1],
         control.SEGMENT_BYTES: coder.log.segment_bytes,
-        control.N_SEGMENTS: len(coder.log.slots),
+        control.N_SEGMENTS: len(coder.log.pointers),
         control.CAPACITY: coder.directory.capacity,
     }
     arrays: dict[int, npt.NDArray[Any]] = {

@@ -23,14 +23,11 @@ def _allocate(size: int) -> ByteArray:
     Take zeroed memory straight from the system: it counts only once touched, and goes back when dropped.
 
     :param size: Bytes
-    :return: The memory, followed by ``READ_AHEAD`` more bytes
+    :return: The memory
     """
-    total = size + READ_AHEAD
     if hasattr(mmap, "MAP_PRIVATE"):  # Python's default is shared memory, which a forked worker would write into
-        memory = np.frombuffer(mmap.mmap(-1, total, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
-    else:
-        memory = np.zeros(total, dtype=np.uint8)
-    return memory[:size]
+        return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
+    return np.zeros(size, dtype=np.uint8)
 
 
 # What the words of a segment's book are; from LAST_GROUP on one for each stream.
@@ -39,6 +36,16 @@ RESERVED = 1  # promised to groups that began here: a group must end in the segm
 FRAMES = 2
 NEWEST_KEY = 3
 LAST_GROUP = 4
+
+
+def book_bytes(n_streams: int) -> int:
+    """
+    Tell how large the book of a segment is.
+
+    :param n_streams: Number of streams
+    :return: Bytes
+    """
+    return 8 * (LAST_GROUP + n_streams)
 
 
 class Segment:
@@ -50,10 +57,16 @@ class Segment:
     """
 
     def __init__(self, size: int, n_streams: int) -> None:
-        self.memory = _allocate(size)
-        # Its numbers, where compiled code can change them.
-        self.book: npt.NDArray[np.int64] = np.zeros(LAST_GROUP + n_streams, dtype=np.int64)
+        self._take_memory(size, n_streams)
         self.clear()
+
+    def _take_memory(self, size: int, n_streams: int) -> None:
+        # Its numbers, where compiled code can change them, lie in the same block: small allocations that live as long as a
+        # segment would lie scattered among the tensors of a training process and keep their memory from being reused.
+        block = _allocate(size + READ_AHEAD + 8 + book_bytes(n_streams))
+        self.memory = block[:size]
+        first = -(-(size + READ_AHEAD) // 8) * 8
+        self.book: npt.NDArray[np.int64] = block[first : first + book_bytes(n_streams)].view(np.int64)
 
     @property
     def used(self) -> int:
@@ -81,8 +94,8 @@ class Segment:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         size, data = state["memory"]
-        self.book = state["book"]
-        self.memory = _allocate(size)
+        self._take_memory(size, len(state["book"]) - LAST_GROUP)
+        self.book[:] = state["book"]
         self.memory[: len(data)] = np.frombuffer(data, dtype=np.uint8)
 
 
@@ -107,8 +120,16 @@ class SegmentLog:
         self._refresh_pointers()
 
     def _refresh_pointers(self) -> None:
-        self.pointers = np.array([segment.memory.ctypes.data for segment in self.slots], dtype=np.uint64)
-        self.books = np.array([segment.book.ctypes.data for segment in self.slots], dtype=np.uint64)
+        """Make the tables of addresses, with room to grow: replacing them is for compiled code a new table."""
+        room = 64 + 2 * len(self.slots)
+        self.pointers: npt.NDArray[np.uint64] = np.zeros(room, dtype=np.uint64)
+        self.books: npt.NDArray[np.uint64] = np.zeros(room, dtype=np.uint64)
+        for slot in range(len(self.slots)):
+            self._point_to(slot)
+
+    def _point_to(self, slot: int) -> None:
+        self.pointers[slot] = self.slots[slot].memory.ctypes.data
+        self.books[slot] = self.slots[slot].book.ctypes.data
 
     @property
     def current(self) -> int:
@@ -134,7 +155,10 @@ class SegmentLog:
         else:
             slot = len(self.slots)
             self.slots.append(Segment(self.segment_bytes, self.n_streams))
-            self._refresh_pointers()
+            if slot < len(self.pointers):
+                self._point_to(slot)
+            else:
+                self._refresh_pointers()
         self.order.append(slot)
         self.head[0] = slot
 

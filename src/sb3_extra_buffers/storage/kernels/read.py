@@ -135,7 +135,7 @@ def _record(control, location, expanded, expansions):
     else:
         segment = location >> uint64(32)
         offset = location & _OFFSET_MASK
-        if segment >= segments or offset + _HEADER > segment_bytes:
+        if segment >= segments or pointers[segment] == 0 or offset + _HEADER > segment_bytes:
             return bad
         base = pointers[segment] + offset
         header = load_word(base)
@@ -151,7 +151,7 @@ def _record(control, location, expanded, expansions):
         length = expansions[found, 2]
     elif kind != uint64(KEYED):
         return uint64(0), False, uint64(0), int64(EXPAND)
-    if length < _KEY_OFFSET or segment >= segments:
+    if length < _KEY_OFFSET or segment >= segments or pointers[segment] == 0:
         return bad
     key = load_word(body) & _OFFSET_MASK
     if key + uint64(control[FRAME_BYTES]) > segment_bytes:
