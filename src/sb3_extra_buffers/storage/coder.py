@@ -27,7 +27,7 @@ from sb3_extra_buffers.storage.records import (
 from sb3_extra_buffers.storage.segments import FRAMES, OFFSET_BITS, OFFSET_MASK, READ_AHEAD, SegmentLog, book_bytes
 from sb3_extra_buffers.storage.streams import Place, StreamState
 
-_MIN_SEGMENT = 1 << 18
+_MIN_SEGMENT = 1 << 17
 _MAX_SEGMENT = 1 << 28
 
 
@@ -39,11 +39,11 @@ def segment_bytes_for(n_streams: int, frame_bytes: int, shared: bool) -> int:
     :param n_streams: Number of streams
     :param frame_bytes: Bytes a frame
     :param shared: Whether a segment holds a key frame for each stream
-    :return: Bytes; with what lies behind them whole pages
+    :return: Bytes; with what lies before and behind them whole pages
     """
     several_frames = _power_of_two(8 * (frame_bytes + 64))
-    frames_of_all = _power_of_two(16 * n_streams * (frame_bytes + 64)) if shared else 0
-    return max(_MIN_SEGMENT, several_frames, min(frames_of_all, _MAX_SEGMENT)) - READ_AHEAD - 8 - book_bytes(n_streams)
+    frames_of_all = _power_of_two(8 * n_streams * (frame_bytes + 64)) if shared else 0
+    return max(_MIN_SEGMENT, several_frames, min(frames_of_all, _MAX_SEGMENT)) - READ_AHEAD - book_bytes(n_streams)
 
 
 def _power_of_two(size: int) -> int:

@@ -63,10 +63,10 @@ class Segment:
     def _take_memory(self, size: int, n_streams: int) -> None:
         # Its numbers, where compiled code can change them, lie in the same block: small allocations that live as long as a
         # segment would lie scattered among the tensors of a training process and keep their memory from being reused.
-        block = _allocate(size + READ_AHEAD + 8 + book_bytes(n_streams))
-        self.memory = block[:size]
-        first = -(-(size + READ_AHEAD) // 8) * 8
-        self.book: npt.NDArray[np.int64] = block[first : first + book_bytes(n_streams)].view(np.int64)
+        first = book_bytes(n_streams)
+        block = _allocate(first + size + READ_AHEAD)
+        self.book: npt.NDArray[np.int64] = block[:first].view(np.int64)
+        self.memory = block[first : first + size]
 
     @property
     def used(self) -> int:
