@@ -433,6 +433,17 @@ def test_samples_belong_to_who_got_them(theirs: Any, method: str | None) -> None
 
 
 @each_class
+def test_a_device_by_its_name(theirs: Any) -> None:
+    """SB3's buffers take ``buffer.device = "cpu"`` as well as a device."""
+    pair = make(theirs), make(OURS[theirs])
+    fill(*pair, world_for(theirs))
+    for buffer in pair:
+        buffer.device = "cpu"
+    for expected, got in zip(*map(batches, pair), strict=True):
+        assert_same_samples(expected, got)
+
+
+@each_class
 def test_large_batches_belong_to_who_got_them(theirs: Any) -> None:
     """The same with batches large enough for memory to be used again, and for two threads to decode."""
     space = spaces.Box(0, 255, (4, 84, 84), np.uint8)

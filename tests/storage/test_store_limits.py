@@ -120,6 +120,28 @@ def shuffled_stacks(method: str | None, count: int) -> tuple[CompressedArray, np
     return array, chosen, frames
 
 
+@pytest.mark.parametrize("method", ["none", *REFERENCE])
+def test_no_write_makes_more_patterns_than_there_are_numbers(method: str | None) -> None:
+    """Not even one of two observations of every stream, each with frames in an order of its own."""
+    rng = np.random.default_rng(0)
+    limit, depth = 64, 8
+    first = CompressedArray((500, 3), np.uint8, (depth, 32), compression_method=method)
+    second = CompressedArray((500, 3), np.uint8, (depth, 32), share_with=first)
+    store = first._store
+    store._begin(FrameLayout((depth, 32), 1, 0, 1))
+    store.next_probe, store.pattern_limit = 0, limit
+    frames = rng.integers(1, 256, (3, depth, 32), dtype=np.uint8)
+    most = 0
+    for row in range(40):
+        pair = [np.stack([rng.permutation(frames[stream]) for stream in range(3)]) for _ in range(2)]
+        first[row] = first.hold(*pair)
+        if store.pattern_limit != limit:
+            break  # the index has become wider
+        most = max(most, len(store.coder.patterns))
+        np.testing.assert_array_equal([first[row], second[row]], pair)
+    assert limit - 12 < most <= limit
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
 def test_really_more_than_65536_patterns(method: str | None) -> None:

@@ -293,7 +293,7 @@ class CompressedBuffer(BaseBuffer):
         session = current_session()
         if session is None or not copy or type(array) is not np.ndarray:
             return super().to_torch(array, copy)
-        on_cpu = self.device.type == "cpu"
+        on_cpu = getattr(self.device, "type", self.device) == "cpu"  # SB3 lets it be a string, too
         if not session.take_fresh(array):
             if not on_cpu:
                 return super().to_torch(array, copy)

@@ -245,7 +245,8 @@ class CompressedArray:
         if other._store is not self._store or self._cells is not None or other._cells is not None:
             return self[rows, columns], other[rows, columns]
         indexes = (self._index, other._index)
-        if rows.dtype == columns.dtype == np.int64 and rows.ndim == columns.ndim == 1 and len(rows) == len(columns):
+        usual = rows.dtype == columns.dtype == np.int64 and rows.ndim == columns.ndim == 1 and len(rows) == len(columns)
+        if usual and rows.flags.carray and columns.flags.carray:
             outs = self._outputs((len(rows),), 2)
             if outs[0].size and self._store.read_pairs(rows, columns, len(self), list(zip(indexes, outs, strict=True))):
                 return self._declared(outs[0]), self._declared(outs[1])

@@ -193,7 +193,8 @@ class FrameCoder(ABC):
         """
         if self._planes is not None:  # red, green and blue of a pixel have more to do with each other than neighbours have
             pixels = np.empty(frame.size, dtype=np.uint8)
-            self._interleave(frame, pixels, *self._planes)
+            depth, count, item = self._planes
+            self._transpose(frame, pixels, depth, count, item)
             frame = pixels
         return codec.encode(frame)
 
@@ -210,15 +211,12 @@ class FrameCoder(ABC):
             return
         pixels = np.empty(out.size, dtype=np.uint8)
         codec.decode(blob, pixels)
-        self._separate(pixels, out, *self._planes)
+        depth, count, item = self._planes
+        self._transpose(pixels, out, count, depth, item)
 
-    def _interleave(self, planes: ByteArray, pixels: ByteArray, depth: int, count: int, item: int) -> None:
-        """Bring the values of a pixel together."""
-        pixels.reshape(count, depth, item)[...] = planes.reshape(depth, count, item).swapaxes(0, 1)
-
-    def _separate(self, pixels: ByteArray, planes: ByteArray, depth: int, count: int, item: int) -> None:
-        """Undo ``_interleave``."""
-        planes.reshape(depth, count, item)[...] = pixels.reshape(count, depth, item).swapaxes(0, 1)
+    def _transpose(self, source: ByteArray, target: ByteArray, rows: int, columns: int, item: int) -> None:
+        """Turn rows of values into columns."""
+        target.reshape(columns, rows, item)[...] = source.reshape(rows, columns, item).swapaxes(0, 1)
 
     @property
     def _planes(self) -> tuple[int, int, int] | None:

@@ -34,7 +34,7 @@ from sb3_extra_buffers.storage.records import (
     put_header,
     put_u32,
 )
-from sb3_extra_buffers.storage.segments import FRAMES, NEWEST_KEY, OFFSET_BITS, READ_AHEAD, RESERVED
+from sb3_extra_buffers.storage.segments import NEWEST_KEY, READ_AHEAD, RESERVED
 from sb3_extra_buffers.storage.streams import NO_CELLS, Place
 
 _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
@@ -90,13 +90,14 @@ class ReferenceCoder(FrameCoder):
         """Compiled code and what it works on, which are not part of the state."""
         if not has_numba():
             raise ImportError('frames coded by "delta" need numba: pip install "sb3-extra-buffers[numba]"')
-        from sb3_extra_buffers.storage.kernels import encode, planes, put, read
+        from sb3_extra_buffers.storage.kernels import groups, planes, put, read
 
-        self._encode: Any = encode.encode_patch
         self._put: Any = put.put
-        self._to_pixels: Any = planes.planes_to_pixels
-        self._to_planes: Any = planes.pixels_to_planes
         announce_compilation(self._put)
+        self._code_patch: Any = groups.code_patch
+        self._close_group: Any = groups.close_group
+        self._open_group: Any = groups.open_group
+        self._turn_over: Any = planes.transpose
         self._frame_groups: Any = read.groups_of
         self._read_rows: Any = read.read_rows
         layout = self.layout
@@ -123,11 +124,8 @@ class ReferenceCoder(FrameCoder):
         self.__dict__.update(state)
         self._bind()
 
-    def _interleave(self, planes: ByteArray, pixels: ByteArray, depth: int, count: int, item: int) -> None:
-        self._to_pixels(planes, pixels, depth, count, item)
-
-    def _separate(self, pixels: ByteArray, planes: ByteArray, depth: int, count: int, item: int) -> None:
-        self._to_planes(pixels, planes, depth, count, item)
+    def _transpose(self, source: ByteArray, target: ByteArray, rows: int, columns: int, item: int) -> None:
+        self._turn_over(source, target, rows, columns, item)
 
     @property
     def room(self) -> int:
@@ -176,96 +174,52 @@ class ReferenceCoder(FrameCoder):
         return True
 
     def _patch(self, reference: ByteArray, frame: ByteArray, stream: int, start: int, limit: int) -> int:
-        staging = self.staging[stream]
-        return int(
-            self._encode(
-                _address(reference),
-                _address(frame),
-                self.layout.frame_bytes,
-                self.layout.row_bytes,
-                _address(self._zeros),
-                self.favour,
-                stream,
-                staging,
-                start,
-                min(start + limit, staging.size - READ_AHEAD),
-            )
-        )
+        return int(self._code_patch(self._control, _address(reference), _address(frame), stream, start, limit))
 
     def _close(self, stream: int) -> None:
         """Move a stream's open group to the log."""
-        frames = int(self.counts[stream])
-        if frames == 0:
-            return
-        record = self.staging[stream, : int(self.staged[stream])]
-        _, kind, _ = get_header(record)
-        record = self._packed(record) if kind == KEYED and self.packer is not None else record
-        put_header(record, record.size - HEADER_BYTES, get_header(record)[1], frames)
-        slot, group = int(self.open_slots[stream]), int(self.groups[stream])
-        segment = self.log.slots[slot]
-        segment.book[RESERVED] -= self.staging.shape[1]
-        offset, target = self.log.allot(slot, record.size)
-        target[:] = record
-        segment.last_group[stream] = group
-        segment.book[FRAMES] += frames
-        self.directory.put(stream, group, slot << OFFSET_BITS | offset)
-        self.counts[stream] = 0
-        self.pays[stream] = frames >= self.group_frames // 2
+        if self.packer is not None and self.counts[stream]:
+            self._pack(self.packer, stream)
+        self._close_group(self._control, stream)
 
-    def _packed(self, record: ByteArray) -> ByteArray:
-        assert self.packer is not None
+    def _pack(self, packer: Codec, stream: int) -> None:
+        """Code a stream's open group by a codec, if that makes it smaller."""
+        record = self.staging[stream, : int(self.staged[stream])]
         body = record[HEADER_BYTES:]
-        blob = self.packer.encode(body)
-        if len(blob) + _U32 >= body.size:
-            return record
-        packed = np.empty(HEADER_BYTES + _U32 + len(blob), dtype=np.uint8)
-        put_header(packed, 0, PACKED, 0)
-        put_u32(packed, HEADER_BYTES, body.size)
-        packed[HEADER_BYTES + _U32 :] = np.frombuffer(blob, dtype=np.uint8)
-        return packed
+        if get_header(record)[1] != KEYED:
+            return
+        blob = packer.encode(body)
+        if len(blob) + _U32 < body.size:
+            self._begin_record(stream, PACKED, body.size)
+            self._stage(stream, blob)
+
+    def _stage(self, stream: int, blob: bytes) -> None:
+        """Put a blob behind the head of a stream's open group."""
+        self.staged[stream] = _BODY + len(blob)
+        self.staging[stream, _BODY : _BODY + len(blob)] = np.frombuffer(blob, dtype=np.uint8)
 
     def _open(self, stream: int, frame: ByteArray, reclaim: Callable[[], None]) -> None:
         """Begin a group with a frame."""
-        slot = self._slot_with_room(stream, int(self.groups[stream]) + 1, reclaim)
-        segment = self.log.slots[slot]
-        segment.book[RESERVED] += self.staging.shape[1]
-        self.open_slots[stream] = slot
-        self.groups[stream] += 1
-        self.directory.put(stream, int(self.groups[stream]), OPEN_BIT | stream)
-        self.counts[stream] = 1
-        if self._open_on_key(stream, slot, frame):
+        group = int(self.groups[stream]) + 1
+        slot = self._slot_with_room(stream, group, reclaim)
+        self.directory.put(stream, group, OPEN_BIT | stream)
+        if self._open_group(self._control, stream, _address(frame)):
             return
+        self.log.slots[slot].book[RESERVED] += self.staging.shape[1]
+        self.open_slots[stream] = slot
+        self.groups[stream] = group
+        self.counts[stream] = 1
         if not self.pays[stream] and self._open_coded(stream, frame):
             return
         key = self._store_key(stream, slot, frame)
         self.staged[stream] = self._patch(key, frame, stream, _BODY, self.limit)
-
-    def _open_on_key(self, stream: int, slot: int, frame: ByteArray) -> bool:
-        size = self.layout.frame_bytes
-        segment = self.log.slots[slot]
-        own = self.key_slots[stream] == slot
-        offset = int(self.key_offsets[stream] if own else segment.book[NEWEST_KEY])
-        if offset < 0:
-            return False
-        if not own:  # another stream's: most games look alike, so it may do for a while
-            self.key_costs[stream] = 0
-        key = segment.memory[offset : offset + frame.size]
-        end = self._patch(key, frame, stream, _BODY, size // 2 if self.pays[stream] else self.limit)
-        cost = int(self.key_costs[stream]) + end - _BODY
-        if end < 0 or cost > size:
-            return False
-        self.key_slots[stream], self.key_offsets[stream], self.key_costs[stream] = slot, offset, cost
-        self._begin_record(stream, KEYED, offset)
-        self.staged[stream] = end
-        return True
 
     def _open_coded(self, stream: int, frame: ByteArray) -> bool:
         blob = self.encode_frame(self.codec, frame[: self.layout.frame_bytes])
         if len(blob) >= self.layout.frame_bytes:
             return False
         self._begin_record(stream, CODED, len(blob))
-        self.staging[stream, _BODY : _BODY + len(blob)] = np.frombuffer(blob, dtype=np.uint8)
-        self.staged[stream] = _BODY + len(blob)
+        self._stage(stream, blob)
         self.coded_records += 1
         return True
 

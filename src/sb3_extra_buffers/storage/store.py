@@ -139,6 +139,7 @@ class FrameStore:
         :param cells: ``(m,)``
         :param obs: ``(m, *obs_shape)`` of the store's dtype
         """
+        cells = np.ascontiguousarray(cells)
         streams = cells % self.n_streams
         start = 0
         while start < len(cells):  # as far as streams are distinct
@@ -196,8 +197,9 @@ class FrameStore:
             elif what == FRAME:
                 self._move_on(stream, coder.append(stream, state.frames[row], self._reclaim, fresh=False))
         index.enter(cells, state.entry_newest[streams], state.entry_pattern[streams])
-        if len(coder.patterns) + self.n_streams > self.pattern_limit:
-            self.must_compact = True  # which forgets patterns that are no longer in use
+        # One write is up to two observations of each stream. Compacting forgets patterns that are no longer in use.
+        if len(coder.patterns) + 2 * self.n_streams > self.pattern_limit:
+            self.must_compact = True
 
     def _move_on(self, stream: int, number: int) -> None:
         """The last observation of a stream, less its oldest frame, plus this one."""
@@ -289,6 +291,7 @@ class FrameStore:
         :param parts: For each array its index and a C-contiguous output ``(m, *obs_shape)`` of the store's dtype
         """
         if len(cells):
+            cells = np.ascontiguousarray(cells)  # for another kind of array compiled code would be compiled again
             self.coder.read(cells, [index for index, _ in parts], [_bytes_of(out) for _, out in parts])
 
     def read_pairs(

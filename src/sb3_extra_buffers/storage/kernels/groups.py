@@ -1,4 +1,4 @@
-"""Compiled: the end of a group of frames, and the beginning of the next; as ``ReferenceCoder`` does it in Python."""
+"""Compiled: the end of a group of frames, and the beginning of the next; both are ``ReferenceCoder``'s, too."""
 
 from __future__ import annotations
 
@@ -52,6 +52,34 @@ def _book(control, slot):
 def _enter_location(control, stream, group, location):
     capacity = control[CAPACITY]
     words_at(control[DIRECTORY], control[N_STREAMS] * capacity)[stream * capacity + group % capacity] = uint64(location)
+
+
+@jit_kernel
+def code_patch(control, reference, frame, stream, start, limit):
+    """
+    Write the patch that makes a frame into a stream's open group.
+
+    :param control: See ``control.Control``
+    :param reference: Address of the frame that it is a patch on
+    :param frame: Address of the frame
+    :param stream: The stream
+    :param start: Where in the group
+    :param limit: Bytes that it may take
+    :return: Where it ends, or -1 when it does not fit
+    """
+    capacity = control[STAGING_BYTES]
+    return encode_patch(
+        reference,
+        frame,
+        control[FRAME_BYTES],
+        control[ROW_BYTES],
+        uint64(control[ZEROS]),
+        numbers_at(control[FAVOUR], control[N_STREAMS]),
+        stream,
+        memory_at(control[STAGING] + stream * capacity, capacity),
+        int64(start),
+        min(start + limit, capacity - READ_AHEAD),
+    )
 
 
 @jit_kernel
@@ -117,18 +145,8 @@ def open_group(control, stream, frame):
         return False
     staging = memory_at(control[STAGING] + stream * capacity, capacity)
     limit = size // 2 if memory_at(control[PAYS], n)[stream] else control[LIMIT]
-    end = encode_patch(
-        words_at(control[POINTERS], control[N_SEGMENTS])[slot] + uint64(offset),
-        frame,
-        size,
-        control[ROW_BYTES],
-        uint64(control[ZEROS]),
-        numbers_at(control[FAVOUR], n),
-        stream,
-        staging,
-        int64(_BODY),
-        min(_BODY + limit, capacity - READ_AHEAD),
-    )
+    key = words_at(control[POINTERS], control[N_SEGMENTS])[slot] + uint64(offset)
+    end = code_patch(control, key, frame, stream, int64(_BODY), limit)
     cost = (key_costs[stream] if own else 0) + end - _BODY
     if end < 0 or cost > size:
         return False

@@ -15,7 +15,6 @@ from sb3_extra_buffers.storage.control import (
     DEPTH,
     ENTRY_NEWEST,
     ENTRY_PATTERN,
-    FAVOUR,
     FRAME_BYTES,
     FRAMES,
     GEOMETRY,
@@ -28,22 +27,17 @@ from sb3_extra_buffers.storage.control import (
     PACKS,
     PATTERN_COUNT,
     PATTERNS,
-    ROW_BYTES,
     RUNS,
     SHIFT,
     SLOTS,
     STAGED,
-    STAGING,
-    STAGING_BYTES,
     STATUS,
     STRIDE,
     TAIL,
     TAIL_IS_NEWEST,
-    ZEROS,
 )
 from sb3_extra_buffers.storage.frame_index import BLOCK_CELLS, NEWEST, OVERWRITTEN, PATTERN, PATTERN_BYTES, WRITTEN
-from sb3_extra_buffers.storage.kernels.encode import encode_patch
-from sb3_extra_buffers.storage.kernels.groups import close_group, open_group
+from sb3_extra_buffers.storage.kernels.groups import close_group, code_patch, open_group
 from sb3_extra_buffers.storage.kernels.memory import (
     address_of,
     copy_bytes,
@@ -55,7 +49,6 @@ from sb3_extra_buffers.storage.kernels.memory import (
 )
 from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, SAME
 from sb3_extra_buffers.storage.patterns import RUN, ZERO
-from sb3_extra_buffers.storage.segments import READ_AHEAD
 
 _CHUNK = 256  # pixels compared between two looks at the result; long enough to vectorise
 _KNOWN_PATTERNS = 64  # patterns that are looked through; the frequent ones come early
@@ -185,20 +178,7 @@ def _add_frame(control, stream, frame):
     end = int64(-1)
     if 0 < counts[stream] < int64(1) << control[SHIFT]:
         staged = numbers_at(control[STAGED], n)
-        capacity = control[STAGING_BYTES]
-        start = staged[stream]
-        end = encode_patch(
-            tail,
-            frame,
-            size,
-            control[ROW_BYTES],
-            uint64(control[ZEROS]),
-            numbers_at(control[FAVOUR], n),
-            stream,
-            memory_at(control[STAGING] + stream * capacity, capacity),
-            start,
-            min(start + control[LIMIT], capacity - READ_AHEAD),
-        )
+        end = code_patch(control, tail, frame, stream, staged[stream], control[LIMIT])
         if end >= 0:
             staged[stream] = end
             counts[stream] += 1

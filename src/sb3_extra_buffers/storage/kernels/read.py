@@ -44,7 +44,7 @@ from sb3_extra_buffers.storage.kernels.memory import (
     words_at,
 )
 from sb3_extra_buffers.storage.kernels.patch import apply_patch, is_up, patch_end
-from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT
+from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT, WRITE_AHEAD
 
 _HEADER = uint64(HEADER_BYTES)
 _KEY_OFFSET = uint64(KEY_OFFSET_BYTES)
@@ -275,9 +275,9 @@ def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out
             if length < 0:
                 return length
             stop = patches + uint64(length)
-            # Without a stack a frame is decoded where it goes to; what that writes beyond it is in the next row, which comes
+            # Without a stack a frame is decoded where it goes to; what that writes beyond it is in the next rows, which come
             # later. Not so at the end.
-            in_place = depth == 1 and row + 1 < last
+            in_place = depth == 1 and (last - row - 1) * size >= WRITE_AHEAD
             frame = _place_of(out, other_out, order[i], row, size) if in_place else scratch_frame
             address, place = _begin_walk(base, keyed, patches, stop, wanted[order[i]] & mask, frame, size)
             if address == 0:
