@@ -101,6 +101,28 @@ def ratios(results: Results) -> str:
     return table(["share of SB3's", *METRICS.values()], _ratio_rows(results, DEFAULT))
 
 
+def first_fill(results: Results) -> str:
+    """
+    Show what the first fill consists of: adds that find their pages, and all of them.
+
+    :param results: ``buffers.json``
+    :return: Markdown
+    """
+    from kit.targets import DEFAULT
+
+    lines = []
+    for name, dataset in _data().items():
+        row = results["rows"].get(f"{name}/{DEFAULT}")
+        if row is None or "error" in row:
+            continue
+        sb3, ours = row["sb3"]["add_first"], row["ours"]["add_first"]
+        whole = [milliseconds(sb3["fastest"]), milliseconds(ours["mean"]), f"{row['ratios']['add_first']:.2f}x"]
+        quartile = [milliseconds(sb3["p25"]), milliseconds(ours["p25"]), f"{row['ratios_of_quartiles']['add_first']:.2f}x"]
+        lines.append([f"{dataset.title}, {dataset.n_envs} envs", *whole, *quartile])
+    head = ["`add` in the first fill", "SB3, mean", "ours, mean", "ratio", "SB3, quartile", "ours, quartile", "ratio"]
+    return table(head, lines)
+
+
 def dense(results: Results) -> str:
     """
     Compare the denser method with SB3.
@@ -249,6 +271,7 @@ def startup(results: Results) -> str:
 # Name of the table: the result file, and who makes it.
 TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "ratios": ("buffers", ratios),
+    "first-fill": ("buffers", first_fill),
     "dense": ("buffers", dense),
     "codecs": ("buffers", codecs),
     "memory": ("memory", memory),

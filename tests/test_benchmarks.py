@@ -116,6 +116,49 @@ def test_sb3_runs_between_ours() -> None:
     assert group.order(2) == ["sb3", "a", "b", "sb3", "c"] * 2
 
 
+def test_workers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One works while the others wait; one that has less to do, or fails, does not stop them."""
+    (tmp_path / "steps.py").write_text(
+        "import json, sys, time\n"
+        f"sys.path.insert(0, {str(process.BENCHMARKS)!r})\n"
+        "from kit.process import report, take_turn\n"
+        "job = json.loads(sys.argv[2])\n"
+        "for step in range(job['steps']):\n"
+        "    take_turn()\n"
+        "    with open(job['log'], 'a') as log:\n"
+        "        log.write(job['name'])\n"
+        "        log.flush()\n"
+        "        time.sleep(0.05)\n"
+        "        log.write(job['name'].lower() + ' ')\n"
+        "if job['name'] == 'C':\n"
+        "    sys.exit('broken')\n"
+        "report({'name': job['name']})\n"
+    )
+    monkeypatch.setattr(process, "BENCHMARKS", tmp_path)
+    log = tmp_path / "log"
+    jobs = {name: {"name": name, "steps": steps, "log": str(log)} for name, steps in (("A", 3), ("B", 2), ("C", 1))}
+    done = process.run_in_turns("steps", jobs)
+    assert log.read_text() == "Aa Bb Cc Aa Bb Aa "
+    assert (done["A"]["name"], done["B"]["name"]) == ("A", "B") and "exit status 1" in done["C"]["error"]
+
+
+def test_the_first_fill_is_judged_by_all_of_it() -> None:
+    """Ours in the median round, with all pages that it touches, against SB3's fastest round."""
+
+    def run(first: list[float]) -> dict[str, Any]:
+        times = {metric: process.summary([2000.0]) for metric in (*buffers.TIMES, "rollout_add")}
+        about = {"memory": 1, "code": 0, "construct_ms": 1, "digests": ["x"], "elsewhere": 0.0}
+        return {**about, **times, "add_first": process.summary(first)}
+
+    stalls = [run([1000.0] * 9 + [stall]) for stall in (91_000.0, 31_000.0, 61_000.0)]
+    ours = [run([3000.0 + extra] * 10) for extra in (0, 1000, 9000)]
+    group = buffers.Group("pong", ("delta",), rounds=3, transitions=8)
+    row = buffers.make_row(group, "delta", {"sb3": stalls, "delta": ours})
+    assert row["ratios"]["add_first"] == 1.0  # 4 µs to 4 µs
+    assert row["ratios_of_quartiles"]["add_first"] == 4.0
+    assert row["ratios"]["add_full"] == 1.0
+
+
 def test_anonymous_memory_counts_what_is_touched() -> None:
     # Straight from the system: what malloc gives may have been touched before.
     size = 32 << 20

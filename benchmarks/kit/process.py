@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 BENCHMARKS = Path(__file__).parents[1]
+_TURN = "turn"
 
 
 def settle() -> None:
@@ -63,11 +64,12 @@ def summary(nanoseconds: Iterable[float]) -> dict[str, float]:
     Describe many times of the same thing.
 
     :param nanoseconds: The times
-    :return: Low quantiles and median in microseconds, and how many they were
+    :return: Low quantiles, median and mean in microseconds, and how many they were
     """
     values = np.fromiter(nanoseconds, dtype=np.float64) / 1e3
     low, quarter, middle = (float(value) for value in np.quantile(values, (0.1, 0.25, 0.5)))
-    return {"p10": round(low, 2), "p25": round(quarter, 2), "p50": round(middle, 2), "n": len(values)}
+    quantiles = {"p10": round(low, 2), "p25": round(quarter, 2), "p50": round(middle, 2)}
+    return {**quantiles, "mean": round(float(values.mean()), 2), "n": len(values)}
 
 
 def time_calls(call: Callable[[], Any], seconds: float = 1.0, at_most: int = 400) -> dict[str, float]:
@@ -103,6 +105,57 @@ def digest(tensors: Iterable[Any]) -> str:
         state.update(f"{array.dtype}{array.shape}".encode())
         state.update(array.data)
     return state.hexdigest()
+
+
+def run_in_turns(program: str, jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """
+    Run several sides at once, each in a fresh process, but only one of them at a time works: each until it calls
+    ``take_turn``, then the next one. So a machine that is slow for a minute is slow for all of them.
+
+    :param program: Name of the benchmark program, which is called with ``--worker``
+    :param jobs: By side what it shall do
+    :return: By side what it reported, as ``run_worker`` has it
+    """
+    others = OtherLoad()
+    sides: dict[str, subprocess.Popen[str]] = {}
+    for side, job in jobs.items():
+        command = [sys.executable, str(BENCHMARKS / f"{program}.py"), "--worker", json.dumps(job)]
+        sides[side] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    last = dict.fromkeys(jobs, "")
+    working = list(sides)
+    for side in working:  # up to the first turn, one after the other
+        last[side] = _until_turn(sides[side])
+    while working:
+        for side in tuple(working):
+            if last[side] != _TURN:
+                working.remove(side)
+                continue
+            print("go", file=sides[side].stdin)
+            last[side] = _until_turn(sides[side])
+    reports: dict[str, dict[str, Any]] = {}
+    for side, process in sides.items():
+        process.communicate()
+        failed = {"error": f"exit status {process.returncode}, see above"}
+        reports[side] = failed if process.returncode else json.loads(last[side])
+    share = others.share()
+    return {side: {**result, "elsewhere": share} for side, result in reports.items()}
+
+
+def _until_turn(process: subprocess.Popen[str]) -> str:
+    """Read what a worker writes until it has had its turn, or has ended; returns the last line."""
+    assert process.stdout is not None
+    last = ""
+    for line in process.stdout:
+        last = line.strip() or last
+        if last == _TURN:
+            break
+    return last
+
+
+def take_turn() -> None:
+    """Let the other workers of ``run_in_turns`` work, and wait until it is our turn again."""
+    print("\n" + _TURN, flush=True)
+    sys.stdin.readline()
 
 
 def run_worker(

@@ -11,6 +11,7 @@ from observation_streams import METHODS, Stack, Stream, assert_same_bits
 from store_kit import Ring
 
 from sb3_extra_buffers.storage import CompressedArray
+from sb3_extra_buffers.storage.segments import SegmentLog
 from sb3_extra_buffers.storage.usage import MemoryUsage
 
 QUICK_METHODS = [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")]
@@ -234,3 +235,59 @@ def test_reset_reuses_memory(method: str) -> None:
         assert_same_bits(np.asarray(array), twin)
         held.append(array._store.coder.log.held_bytes)
     assert len(set(held[1:])) == 1, held
+
+
+def test_looking_for_what_can_be_recycled_costs_the_same_in_a_large_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not each new segment may mean a look at all of them, or a buffer that is ten times as large has slower adds."""
+    looked: list[int] = []
+    release = SegmentLog.release
+
+    def counted(self: SegmentLog, oldest_group: Any) -> None:
+        looked.append(len(self.order))
+        release(self, oldest_group)
+
+    monkeypatch.setattr(SegmentLog, "release", counted)
+    frames = np.random.default_rng(0).integers(0, 256, (64, 1, 100, 100), dtype=np.uint8)
+    array = CompressedArray((6000, 1), np.uint8, (100, 100), compression_method="none")
+    log = array._store.coder.log
+    for number in range(12000):
+        array[number % 6000] = frames[number % 64] ^ np.uint8(number // 64 % 2)
+    assert len(log.order) > 400, "a log of many segments"
+    assert log.held_bytes < 1.03 * 6000 * (100 * 100 + 64)
+    opened_when_full = len(log.order)
+    assert len(looked) > 50 and sum(looked) < 150 * opened_when_full
+
+
+@pytest.mark.parametrize("method", ["delta"] if "delta" in METHODS else [])
+def test_the_directory_does_not_ask_again_and_again(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the directory is full, and each group that goes makes room for one that comes, it gets some slack."""
+    ring = Ring(Stream(0, 4, (1, 32, 32), np.uint8, "game"), method, rows=3000)
+    ring.add(2 * ring.rows)
+    asked: list[int] = []
+    reclaim = type(ring.store)._reclaim
+
+    def counted(store: Any) -> None:
+        asked.append(store.writes)
+        reclaim(store)
+
+    monkeypatch.setattr(type(ring.store), "_reclaim", counted)
+    ring.add(ring.rows)
+    ring.check()
+    assert len(asked) < 2 * len(ring.store.coder.log.order) + 16
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+@pytest.mark.parametrize("depth", [1, 4])
+def test_frames_in_use_are_counted(method: str, depth: int) -> None:
+    """By a mark for each number; the long way is to list all cells."""
+    stream = Stream(5, 3, (1, 8, 8), np.uint8, "mixed", Stack(depth, 0) if depth > 1 else None, done_rate=0.1)
+    ring = Ring(stream, method, rows=90)
+    for _ in range(4):
+        ring.add(70)
+        store = ring.store
+        store.coder.release(store._oldest_frames())
+        which, cells, numbers = store._chronicle()
+        patterns = np.stack([index.pattern for index in ring.indexes])[which, cells]
+        has_frames = store.coder.patterns.reach[patterns] >= 0  # not only zeros
+        streams = cells[has_frames] % 3
+        assert store._count_live() == len(set(zip(streams.tolist(), numbers[has_frames].tolist(), strict=True)))

@@ -53,7 +53,7 @@ def announce_compilation(kernel: Any) -> None:
         if kernel._cache._cache_file._load_index():
             return
     _announced = True
-    logger.warning("compiling the buffer's code for this machine: about a quarter of a minute, once in an installation")
+    logger.warning("compiling the buffer's code for this machine: this takes about a quarter of a minute")
 
 
 @cache

@@ -235,10 +235,12 @@ class FrameCoder(ABC):
         :return: The slot
         """
         if not self.log.has_room(self.room):
-            reclaim()
+            if self.log.may_have_much_to_release():
+                reclaim()
             self.log.open_segment()
         elif not self.directory.has_room(stream, group):
             reclaim()
+            self.directory.make_room(stream, group)  # else the same would be asked again soon
         return self.log.current
 
     def _record_at(self, location: int) -> tuple[int, int, ByteArray]:

@@ -1,7 +1,7 @@
 """
 One array of numbers and addresses, which compiled code gets instead of three dozen arguments.
 
-Passing an array to compiled code takes a tenth of a microsecond; with all of them, that was more than coding a frame.
+Passing an array to compiled code takes time; passing all of them took longer than coding a frame.
 """
 
 from __future__ import annotations

@@ -34,6 +34,16 @@ class GroupDirectory:
         """
         return bool(group - self.oldest[stream] < self.capacity)
 
+    def make_room(self, stream: int, group: int) -> None:
+        """
+        Grow unless a group, and a good number of others after it, can be entered.
+
+        :param stream: The stream
+        :param group: Its number
+        """
+        if group - self.oldest[stream] >= self.capacity - self.capacity // 16:
+            self._grow()
+
     def put(self, stream: int, group: int, location: int) -> None:
         """
         Enter a group.

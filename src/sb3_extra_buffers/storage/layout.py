@@ -18,7 +18,7 @@ MAX_DEPTH = 64
 MIN_FRAME_BYTES = 32
 """Smaller frames are not worth a reference each."""
 
-
+_BYTES = np.dtype(np.uint8)
 # For each number of axes the order in which the second comes last.
 _TURNS = [(0, *range(2, ndim), 1) if ndim > 1 else (0,) for ndim in range(8)]
 
@@ -185,8 +185,8 @@ def memory_order(obs: npt.NDArray[Any], axis: int) -> tuple[ByteArray, bool]:
         turned = swapped.flags.c_contiguous
         obs = swapped if turned else np.ascontiguousarray(obs)
     memory = obs.reshape(-1)
-    if memory.dtype != np.uint8:
-        memory = memory.view(np.uint8)
+    if memory.dtype is not _BYTES:
+        memory = memory.view(_BYTES)
     # Compiled code knows only one kind of array.
     return memory if flags.writeable else memory.copy(), turned
 

@@ -33,6 +33,13 @@ def _the_helper() -> ThreadPoolExecutor:
         return _helper
 
 
+def _cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def worth_halving(count: int, nbytes: int) -> bool:
     """
     Tell whether there is enough work for two cores.
@@ -41,7 +48,7 @@ def worth_halving(count: int, nbytes: int) -> bool:
     :param nbytes: Bytes that are to be written
     :return: Whether ``in_halves`` would be faster
     """
-    return nbytes >= MIN_BYTES and count > 1 and (os.cpu_count() or 1) > 1
+    return nbytes >= MIN_BYTES and count > 1 and _cores() > 1
 
 
 def in_halves(work: Callable[[int, int], int], count: int) -> int:

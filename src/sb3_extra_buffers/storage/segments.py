@@ -12,6 +12,7 @@ ByteArray = npt.NDArray[np.uint8]
 
 OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
+_LOOK_AFTER = 100
 
 
 READ_AHEAD = 8
@@ -115,6 +116,7 @@ class SegmentLog:
         self.slots: list[Segment] = []
         self.order: list[int] = []
         self.free: list[int] = []
+        self.opened = 0  # since something was released, or would have been
         # The current slot, again where compiled code can read it.
         self.head: npt.NDArray[np.int64] = np.full(1, -1, dtype=np.int64)
         self._refresh_pointers()
@@ -148,6 +150,14 @@ class SegmentLog:
         segment = self.slots[self.order[-1]]
         return segment.free >= size
 
+    def may_have_much_to_release(self) -> bool:
+        """
+        Tell whether enough segments have been opened since ``release`` to look through all of them again.
+
+        :return: Whether they are a hundredth of all, so that looking costs each of them the same however many there are
+        """
+        return _LOOK_AFTER * self.opened >= len(self.order)
+
     def open_segment(self) -> None:
         """Begin a new segment, in recycled memory where there is some."""
         if self.free:
@@ -160,6 +170,7 @@ class SegmentLog:
             else:
                 self._refresh_pointers()
         self.order.append(slot)
+        self.opened += 1
         self.head[0] = slot
 
     def allot(self, slot: int, size: int, alignment: int = 1) -> tuple[int, ByteArray]:
@@ -184,6 +195,7 @@ class SegmentLog:
 
         :param oldest_group: For each stream the first group in use
         """
+        self.opened = 0
         live = []
         for slot in self.order:
             segment = self.slots[slot]

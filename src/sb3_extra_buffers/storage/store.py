@@ -361,8 +361,18 @@ class FrameStore:
 
     def _count_live(self) -> int:
         """Distinct frames in use, about: each observation counts for its newest one, and those are most of them."""
-        _, cells, numbers = self._chronicle()
-        return len(np.unique(numbers * self.n_streams + cells % self.n_streams))
+        heads = self.coder.heads
+        has_frames = self.coder.patterns.reach >= 0
+        oldest = self.coder.directory.oldest << self.coder.shift
+        ends = np.cumsum(heads - oldest + 1)
+        seen = np.zeros(ends[-1], dtype=np.bool_)
+        for index in self.indexes:
+            for start in range(0, len(index.pattern), index.block_cells):
+                cells = start + np.flatnonzero(has_frames[index.pattern[start : start + index.block_cells]])
+                streams = cells % self.n_streams
+                age = (heads[streams] - index.newest[cells]) & ROUND
+                seen[ends[streams] - 1 - age] = True
+        return int(np.count_nonzero(seen))
 
     def _rebuild(self, layout: FrameLayout) -> None:
         """Store everything again, under another layout or to be rid of what is no longer in use."""

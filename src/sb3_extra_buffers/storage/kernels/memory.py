@@ -78,6 +78,21 @@ def store_word(typingctx, address, value):
 
 
 @intrinsic
+def fetch_line(typingctx, address):
+    """Have the cache line at an address brought near while work goes on; any address will do."""
+
+    def codegen(context, builder, signature, arguments):
+        number = ir.IntType(32)
+        kinds = [cgutils.voidptr_t, number, number, number]
+        function = builder.module.declare_intrinsic("llvm.prefetch", kinds[:1], ir.FunctionType(ir.VoidType(), kinds))
+        pointer = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        builder.call(function, [pointer, number(0), number(2), number(1)])  # to read, second-level cache, data
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), codegen
+
+
+@intrinsic
 def different_bytes(typingctx, a, b):
     """Compare 64 bytes at each of two addresses: bit ``i`` is set where byte ``i`` differs."""
 

@@ -36,6 +36,7 @@ from sb3_extra_buffers.storage.frame_index import NEWEST, PATTERN, PATTERN_BYTES
 from sb3_extra_buffers.storage.kernels.memory import (
     address_of,
     copy_bytes,
+    fetch_line,
     half_words_at,
     load_word,
     memory_at,
@@ -51,6 +52,12 @@ _KEY_OFFSET = uint64(KEY_OFFSET_BYTES)
 _OPEN = uint64(OPEN_BIT)
 _OFFSET_MASK = uint64(0xFFFFFFFF)
 _ROUND = int64(0xFFFFFFFF)
+_LINE = 64
+# How many observations before its turn each part of one is fetched; each part is found by means of the one before it.
+_FETCH_ENTRIES = 7
+_FETCH_DIRECTORY = 5
+_FETCH_HEADERS = 3
+_FETCH_FRAMES = 1
 
 
 @jit_kernel
@@ -211,6 +218,75 @@ def _place_of(out, other_out, j, row, size):
 
 
 @jit_kernel
+def _cell_of(row, rows, columns, n_rows, n):
+    """The cell that an observation of the batch is in; -1 where there is no such cell."""
+    if len(columns) == 0:
+        return rows[row]
+    if not (0 <= rows[row] < n_rows and 0 <= columns[row] < n):
+        return int64(-1)
+    return rows[row] * n + columns[row]
+
+
+@jit_kernel
+def _fetch_entry(book, cell):
+    fetch_line(uint64(book[NEWEST] + 4 * cell))
+    fetch_line(uint64(book[PATTERN] + book[PATTERN_BYTES] * cell))
+
+
+@jit_kernel
+def _fetch_group(control, entry, distance):
+    """Fetch a group by means of its entry in the directory, which may be anything."""
+    if distance == _FETCH_DIRECTORY:
+        fetch_line(uint64(entry))
+        return
+    location = words_at(entry, 1)[0]
+    segment = location >> uint64(32)
+    offset = location & _OFFSET_MASK
+    segment_bytes = uint64(control[SEGMENT_BYTES])
+    if location & _OPEN or segment >= uint64(control[N_SEGMENTS]) or offset + _HEADER + _KEY_OFFSET > segment_bytes:
+        return
+    memory = words_at(control[POINTERS], segment + uint64(1))[segment]
+    if distance == _FETCH_HEADERS:
+        fetch_line(memory + offset)
+    elif memory:
+        header = load_word(memory + offset)
+        for at in range(uint64(_LINE), min(header & _OFFSET_MASK, segment_bytes - offset), uint64(_LINE)):
+            fetch_line(memory + offset + at)
+        if (header >> uint64(32)) & uint64(255) == uint64(KEYED):
+            key = memory + (load_word(memory + offset + _HEADER) & _OFFSET_MASK)
+            for at in range(uint64(0), uint64(control[FRAME_BYTES]), uint64(_LINE)):
+                fetch_line(key + at)
+
+
+@jit_kernel
+def _fetch(control, book, other_book, paired, cell, distance, wanted):
+    """
+    Fetch a part of an observation that is to be decoded soon; in a large log nearly nothing is in a cache.
+
+    :param distance: How soon, which tells the part
+    """
+    if distance == _FETCH_ENTRIES:
+        _fetch_entry(book, cell)
+        if paired:
+            _fetch_entry(other_book, cell)
+        return
+    depth = control[DEPTH]
+    stream = cell % control[N_STREAMS]
+    _locate(control, book, cell, stream, wanted, 0)
+    if paired:
+        _locate(control, other_book, cell, stream, wanted, depth)
+    low = high = int64(-1)  # the groups that are done: those of a pair lie side by side
+    for j in range(2 * depth if paired else depth):
+        group = wanted[j] >> control[SHIFT]
+        if group < 0 or low <= group <= high:
+            continue
+        low = group if low < 0 else min(low, group)
+        high = max(high, group)
+        capacity = control[CAPACITY]
+        _fetch_group(control, control[DIRECTORY] + 8 * (stream * capacity + group % capacity), distance)
+
+
+@jit_kernel
 def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out, other_out, expanded, expansions, scratch):
     """
     Decode observations ``first`` to ``last`` of a batch from one array or from two; each group is walked once for all
@@ -245,12 +321,17 @@ def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out
     scratch_frame = address_of(scratch[0 if first == 0 else 1])
     wanted = np.empty(total, dtype=np.int64)
     order = np.empty(total, dtype=np.int64)
-    for row in range(first, last):
-        cell = rows[row]
-        if len(columns):
-            if not (0 <= cell < n_rows and 0 <= columns[row] < n):
-                return int64(OUTSIDE)
-            cell = cell * n + columns[row]
+    for row in range(first - _FETCH_ENTRIES, last):
+        for distance in (_FETCH_ENTRIES, _FETCH_DIRECTORY, _FETCH_HEADERS, _FETCH_FRAMES):
+            if first <= row + distance < last:
+                cell = _cell_of(row + distance, rows, columns, n_rows, n)
+                if cell >= 0:
+                    _fetch(control, book, other_book, paired, cell, distance, wanted)
+        if row < first:
+            continue
+        cell = _cell_of(row, rows, columns, n_rows, n)
+        if cell < 0:
+            return int64(OUTSIDE)
         stream = cell % n
         _locate(control, book, cell, stream, wanted, 0)
         if paired:
