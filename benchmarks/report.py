@@ -116,7 +116,7 @@ def first_fill(results: Results) -> str:
         if row is None or "error" in row:
             continue
         sb3, ours = row["sb3"]["add_first"], row["ours"]["add_first"]
-        whole = [milliseconds(sb3["fastest"]), milliseconds(ours["mean"]), f"{row['ratios']['add_first']:.2f}x"]
+        whole = [milliseconds(sb3["fastest"]), milliseconds(ours["fastest"]), f"{row['ratios']['add_first']:.2f}x"]
         quartile = [milliseconds(sb3["p25"]), milliseconds(ours["p25"]), f"{row['ratios_of_quartiles']['add_first']:.2f}x"]
         lines.append([f"{dataset.title}, {dataset.n_envs} envs", *whole, *quartile])
     head = ["`add` in the first fill", "SB3, mean", "ours, mean", "ratio", "SB3, quartile", "ours, quartile", "ratio"]
@@ -148,11 +148,14 @@ def codecs(results: Results) -> str:
     for row in sorted(rows, key=lambda row: row["ratios"]["memory"]):
         ours = row["ours"]
         share = f"{row['ratios']['memory']:.2%}".replace("%", " %")
-        lines.append([f"`{row['method']}`", megabytes(ours["memory"]), share, *(milliseconds(ours[t]["p25"]) for t in times)])
+        size = [f"{row['transitions']:,}", megabytes(ours["memory"]), share]
+        lines.append([f"`{row['method']}`", *size, *(milliseconds(ours[t]["p25"]) for t in times)])
     if rows:
-        base = max(rows, key=lambda row: row["rounds"])["sb3"]
-        lines.append(["SB3", megabytes(base["memory"]), "100 %", *(milliseconds(base[t]["p25"]) for t in times)])
-    return table(["method", "memory", "share", "add (4 envs)", "sample(32)", "sample(256)", "get(256)"], lines)
+        longest = max(rows, key=lambda row: row["rounds"])
+        base = longest["sb3"]
+        size = [f"{longest['transitions']:,}", megabytes(base["memory"]), "100 %"]
+        lines.append(["SB3", *size, *(milliseconds(base[t]["p25"]) for t in times)])
+    return table(["method", "transitions", "memory", "share", "add (4 envs)", "sample(32)", "sample(256)", "get(256)"], lines)
 
 
 def memory(results: Results) -> str:
@@ -192,8 +195,8 @@ def million(results: Results) -> str:
     lines = [
         ["transitions played", f"{row['transitions']:,}"],
         ["memory of the whole process, at most", mark(megabytes(row["peak_rss"]), row["reached"]["rss"])],
-        [f"sample(32) after {row['early_at']:,}", milliseconds(row["early"]["p25"])],
-        ["sample(32) at the end", milliseconds(row["late"]["p25"])],
+        [f"sample(32) of {row['few']:,} transitions", milliseconds(row["sample"]["few"])],
+        ["sample(32) of all", milliseconds(row["sample"]["all"])],
         ["ratio", mark(f"{row['sample_ratio']:.2f}x", row["reached"]["sample"])],
     ]
     return table(["MsPacman, DQN", "figure"], lines)
@@ -218,9 +221,10 @@ def training(results: Results) -> str:
                 f"{middle['ours']:.1f} s",
                 mark(f"{row['ratio']:.3f}x", row["reached"]["time"]),
                 mark("identical" if row["identical"] else "different", row["reached"]["weights"]),
+                *(megabytes(row["resident"][side]) for side in ("sb3", "ours")),
             ]
         )
-    return table(["Pong", "SB3's buffer", "ours", "ratio", "weights"], lines)
+    return table(["Pong", "SB3's buffer", "ours", "ratio", "weights", "process, SB3's", "process, ours"], lines)
 
 
 def her(results: Results) -> str:

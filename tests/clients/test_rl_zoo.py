@@ -95,7 +95,7 @@ def test_the_page_as_it_is_written(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         model = load(tmp_path, "ppo", number)
         assert type(model.rollout_buffer) is compressed.CompressedRolloutBuffer
-        assert model.rollout_buffer_kwargs == ({} if number == 1 else {"compression_method": "zstd-3"})
+        assert model.rollout_buffer_kwargs == ({} if number == 1 else {"compression_method": "delta-zstd"})
         assert_same_networks(model, plain)
     for number in (1, 2, 3, 4):
         assert type(load(tmp_path, "dqn", number).replay_buffer) is compressed.CompressedReplayBuffer

@@ -85,3 +85,29 @@ def test_one_form_is_compiled_for_every_way_to_index(depth: int) -> None:
         np.testing.assert_array_equal(np.asarray(one), twin)
         other[:] = twin
     assert compiled_for() == before == [1, 1]
+
+
+AHEAD = """
+import numpy as np
+from sb3_extra_buffers.storage import CompressedArray
+from sb3_extra_buffers.storage.kernels import encode, groups, planes, put, read
+from sb3_extra_buffers.storage.warm_up import compile_kernels
+
+compile_kernels()
+kernels = (put.put, read.read_rows, read.groups_of, planes.transpose, groups.close_group, groups.open_group, groups.code_patch)
+before = [len(kernel.signatures) for kernel in kernels]
+rng = np.random.default_rng(0)
+for method in ("delta", "delta-gzip"):
+    array = CompressedArray((20, 2), np.uint8, (3, 30, 30), compression_method=method)
+    for step in range(60):
+        array[step % 20] = rng.integers(0, 16 if step % 3 else 2, (2, 3, 30, 30), dtype=np.uint8)
+        array[np.arange(3), np.array([0, 1, 1])]
+    assert method != "delta" or array._store.coder.coded_records
+print([kernel.__name__ for kernel, n in zip(kernels, before) if n != 1 or len(kernel.signatures) != 1])
+"""
+
+
+def test_all_of_it_can_be_compiled_ahead() -> None:
+    """Compiled in the main process: nothing is left for the midst of a run, or for each of many workers."""
+    run = subprocess.run([sys.executable, "-c", AHEAD], capture_output=True, text=True, timeout=300)
+    assert run.stdout.strip() == "[]", run.stdout + run.stderr

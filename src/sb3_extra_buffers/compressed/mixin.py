@@ -143,11 +143,13 @@ class CompressedBuffer(BaseBuffer):
             self._accepted[key] = (array.shape[1:], array.dtype, stored, scalar)
             if self._takes_held and isinstance(array, CompressedArray) and not scalar:
                 self._holders[key] = array
-        # What nearly every observation looks like, so that nearly every check is one comparison.
-        self._usual: tuple[tuple[int, ...], np.dtype[Any]] | None = None
+        # What nearly every observation looks like, so that nearly every check is two comparisons.
+        self._usual_shape: tuple[int, ...] | None = None
+        self._usual_dtype: np.dtype[Any] | None = None
         if None in self._accepted:
             shape, declared, stored, _ = self._accepted[None]
-            self._usual = (shape, declared) if stored == declared else None
+            if stored == declared:
+                self._usual_shape, self._usual_dtype = shape, declared
         self._compresses = any(isinstance(array, CompressedArray) for array in self._arrays["observations"].values())
         self._install()
 
@@ -246,7 +248,7 @@ class CompressedBuffer(BaseBuffer):
 
     def _check_observation(self, obs: Any, name: str) -> None:
         """Refuse what cannot be stored before anything is."""
-        if type(obs) is np.ndarray and (obs.shape, obs.dtype) == self._usual:
+        if type(obs) is np.ndarray and obs.dtype is self._usual_dtype and obs.shape == self._usual_shape:
             return
         for key, (shape, declared, stored, scalar) in self._accepted.items():
             if key is None:
@@ -271,8 +273,6 @@ class CompressedBuffer(BaseBuffer):
     def _hand_over(self, obs: Any, next_obs: Any = None) -> tuple[Any, Any]:
         """Give observations to the arrays that they are for; returns what to give to the parent's ``add`` instead."""
         holders = self._holders
-        if not holders:
-            return obs, next_obs
         if None in holders:
             return holders[None].hold(obs, next_obs), HELD
         obs, next_obs = dict(obs), None if next_obs is None else dict(next_obs)
@@ -337,7 +337,8 @@ class CompressedReplay(CompressedBuffer):
         """
         self._check_observation(obs, "obs")
         self._check_observation(next_obs, "next_obs")
-        obs, next_obs = self._hand_over(obs, next_obs)
+        if self._holders:
+            obs, next_obs = self._hand_over(obs, next_obs)
         super().add(obs, next_obs, *args, **kwargs)
 
     def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
@@ -380,7 +381,7 @@ class CompressedRollout(CompressedBuffer):
         if self.pos >= self.buffer_size:
             raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
         self._check_observation(obs, "obs")
-        super().add(self._hand_over(obs)[0], *args, **kwargs)
+        super().add(self._hand_over(obs)[0] if self._holders else obs, *args, **kwargs)
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
         """

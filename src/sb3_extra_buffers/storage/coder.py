@@ -183,6 +183,11 @@ class FrameCoder(ABC):
         self.log.release(oldest_group)
         self.directory.oldest[:] = oldest_group
 
+    def forget_last(self) -> None:
+        """Take nothing for known, after a write that was cut short: it may be neither what was before nor what came after."""
+        self.state.known[:] = False
+        self.state.tail_is_newest[:] = False
+
     def encode_frame(self, codec: Codec, frame: ByteArray) -> bytes:
         """
         Code a frame by itself.

@@ -68,10 +68,12 @@ class FrameIndex:
         :param newest: ``(m,)``
         :param pattern: ``(m,)``
         """
+        # In this order: who is interrupted here leaves cells that hold nothing, not half of something.
+        self.written[cells // self.block_cells] = True
         self.book[OVERWRITTEN] += np.count_nonzero(self.pattern[cells])
+        self.pattern[cells] = UNWRITTEN
         self.newest[cells] = newest
         self.pattern[cells] = pattern
-        self.written[cells // self.block_cells] = True
 
     def take_overwritten(self) -> int:
         """

@@ -34,19 +34,27 @@ from sb3_extra_buffers.storage.records import (
     put_header,
     put_u32,
 )
-from sb3_extra_buffers.storage.segments import NEWEST_KEY, READ_AHEAD, RESERVED
+from sb3_extra_buffers.storage.segments import CODED_GROUPS, NEWEST_KEY, READ_AHEAD, RESERVED
 from sb3_extra_buffers.storage.streams import NO_CELLS, Place
 
 _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
 _U32 = 4
 _EMPTY_LOCATIONS: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 _EMPTY_EXPANSIONS: npt.NDArray[np.uint64] = np.empty((0, 3), dtype=np.uint64)
+_CACHED = 1 << 21  # a log of fewer bytes is in the processor's caches, about
 _CODEC_EFFORT = 16  # how much longer a codec takes for a byte than copying it does
 _NO_BYTES: ByteArray = np.empty(0, dtype=np.uint8)
 
 
 def _address(array: ByteArray) -> np.uint64:
     return np.uint64(array.__array_interface__["data"][0])
+
+
+def _put_blob(record: ByteArray, kind: int, number: int, blob: bytes = b"") -> None:
+    """Write the head of a record, and the blob that follows it."""
+    put_header(record, 0, kind, 0)
+    put_u32(record, HEADER_BYTES, number)
+    record[_BODY : _BODY + len(blob)] = np.frombuffer(blob, dtype=np.uint8)
 
 
 class ReferenceCoder(FrameCoder):
@@ -154,6 +162,17 @@ class ReferenceCoder(FrameCoder):
             )
         )
 
+    def release(self, oldest_frame: npt.NDArray[np.int64]) -> None:
+        super().release(oldest_frame)
+        # A segment that is used again holds none of the key frames that it held.
+        self.key_slots[np.isin(self.key_slots, self.log.free)] = -1
+        self.coded_records = sum(int(self.log.slots[slot].book[CODED_GROUPS]) for slot in self.log.order)
+
+    def forget_last(self) -> None:
+        super().forget_last()
+        for stream in range(self.n_streams):  # the next frame then begins a group, and is no patch on the last one
+            self._close_group(self._control, stream, _address(self.staging[stream]), int(self.staged[stream]))
+
     def append(self, stream: int, frame: ByteArray, reclaim: Callable[[], None], fresh: bool = True) -> int:
         if not (fresh and self._append_to_open(stream, frame)):
             self._close(stream)
@@ -178,25 +197,22 @@ class ReferenceCoder(FrameCoder):
 
     def _close(self, stream: int) -> None:
         """Move a stream's open group to the log."""
-        if self.packer is not None and self.counts[stream]:
-            self._pack(self.packer, stream)
-        self._close_group(self._control, stream)
-
-    def _pack(self, packer: Codec, stream: int) -> None:
-        """Code a stream's open group by a codec, if that makes it smaller."""
         record = self.staging[stream, : int(self.staged[stream])]
+        if self.packer is not None and self.counts[stream]:
+            record = self._packed(self.packer, record)
+        self._close_group(self._control, stream, _address(record), record.size)
+
+    def _packed(self, packer: Codec, record: ByteArray) -> ByteArray:
+        """Code a group by a codec, if that makes it smaller."""
         body = record[HEADER_BYTES:]
         if get_header(record)[1] != KEYED:
-            return
+            return record
         blob = packer.encode(body)
-        if len(blob) + _U32 < body.size:
-            self._begin_record(stream, PACKED, body.size)
-            self._stage(stream, blob)
-
-    def _stage(self, stream: int, blob: bytes) -> None:
-        """Put a blob behind the head of a stream's open group."""
-        self.staged[stream] = _BODY + len(blob)
-        self.staging[stream, _BODY : _BODY + len(blob)] = np.frombuffer(blob, dtype=np.uint8)
+        if len(blob) + _U32 >= body.size:
+            return record
+        packed: ByteArray = np.empty(_BODY + len(blob), dtype=np.uint8)
+        _put_blob(packed, PACKED, body.size, blob)
+        return packed
 
     def _open(self, stream: int, frame: ByteArray, reclaim: Callable[[], None]) -> None:
         """Begin a group with a frame."""
@@ -205,21 +221,22 @@ class ReferenceCoder(FrameCoder):
         self.directory.put(stream, group, OPEN_BIT | stream)
         if self._open_group(self._control, stream, _address(frame)):
             return
+        if self.pays[stream] or not self._open_coded(stream, slot, frame):
+            key = self._store_key(stream, slot, frame)
+            self.staged[stream] = self._patch(key, frame, stream, _BODY, self.limit)
+        # The count last: up to there nothing has begun.
         self.log.slots[slot].book[RESERVED] += self.staging.shape[1]
         self.open_slots[stream] = slot
         self.groups[stream] = group
         self.counts[stream] = 1
-        if not self.pays[stream] and self._open_coded(stream, frame):
-            return
-        key = self._store_key(stream, slot, frame)
-        self.staged[stream] = self._patch(key, frame, stream, _BODY, self.limit)
 
-    def _open_coded(self, stream: int, frame: ByteArray) -> bool:
+    def _open_coded(self, stream: int, slot: int, frame: ByteArray) -> bool:
         blob = self.encode_frame(self.codec, frame[: self.layout.frame_bytes])
         if len(blob) >= self.layout.frame_bytes:
             return False
-        self._begin_record(stream, CODED, len(blob))
-        self._stage(stream, blob)
+        _put_blob(self.staging[stream], CODED, len(blob), blob)
+        self.staged[stream] = _BODY + len(blob)
+        self.log.slots[slot].book[CODED_GROUPS] += 1
         self.coded_records += 1
         return True
 
@@ -228,12 +245,8 @@ class ReferenceCoder(FrameCoder):
         key[:] = frame
         self.log.slots[slot].book[NEWEST_KEY] = offset
         self.key_slots[stream], self.key_offsets[stream], self.key_costs[stream] = slot, offset, 0
-        self._begin_record(stream, KEYED, offset)
+        _put_blob(self.staging[stream], KEYED, offset)
         return key
-
-    def _begin_record(self, stream: int, kind: int, number: int) -> None:
-        put_header(self.staging[stream], 0, kind, 0)
-        put_u32(self.staging[stream], HEADER_BYTES, number)
 
     def read(self, cells: npt.NDArray[np.int64], indexes: Sequence[FrameIndex], outs: Sequence[ByteArray]) -> None:
         expanded, expansions, keep = _EMPTY_LOCATIONS, _EMPTY_EXPANSIONS, None
@@ -277,6 +290,7 @@ class ReferenceCoder(FrameCoder):
             expanded,
             expansions,
             np.empty((2, self.tail.shape[1] + WRITE_AHEAD), dtype=np.uint8),
+            len(self.log.order) * self.log.segment_bytes > _CACHED,
         )
         if worth_halving(count, len(outs) * outs[0].size):
             result = in_halves(lambda first, last: self._read_rows(first, last, *arguments), count)

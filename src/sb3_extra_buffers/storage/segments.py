@@ -36,7 +36,8 @@ USED = 0
 RESERVED = 1  # promised to groups that began here: a group must end in the segment that holds its key frame
 FRAMES = 2
 NEWEST_KEY = 3
-LAST_GROUP = 4
+CODED_GROUPS = 4  # that begin with a frame coded by a codec
+LAST_GROUP = 5
 
 
 def book_bytes(n_streams: int) -> int:

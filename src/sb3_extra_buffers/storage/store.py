@@ -156,6 +156,13 @@ class FrameStore:
     def _write(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], place: Place) -> None:
         if self.must_compact:
             self._rebuild(self.layout)
+        try:
+            self._write_parts(parts, place)
+        except BaseException:  # Ctrl-C, too
+            self.coder.forget_last()
+            raise
+
+    def _write_parts(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], place: Place) -> None:
         coder = self.coder
         writes: list[Write] = []
         for index, obs in parts:
@@ -397,9 +404,10 @@ class FrameStore:
         for stream in np.flatnonzero(self.coder.state.known).tolist():
             # The last observation of a stream is what the next one is compared with.
             self._remember(fresh, stream)
-        narrow = 2 * len(fresh.coder.patterns) <= _NARROW_LIMIT
-        if narrow:
-            fresh.pattern_limit = _NARROW_LIMIT
+        count = len(fresh.coder.patterns)
+        narrow = 2 * count <= _NARROW_LIMIT
+        fresh.pattern_limit = _NARROW_LIMIT if narrow else 2 * count + 4 * self.n_streams
+        fresh.check_at = max(_FIRST_CHECK, 2 * fresh.coder.stored_frames)  # not again before there is as much to gain
         for index, twin in zip(self.indexes, twins, strict=True):
             index.become(twin, narrow)
         kept = {name: self.__dict__[name] for name in ("indexes", "writes", "next_probe")}

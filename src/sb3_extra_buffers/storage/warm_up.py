@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from sb3_extra_buffers.storage.coder import FrameCoder
 from sb3_extra_buffers.storage.methods import DELTA, make_spec
 from sb3_extra_buffers.storage.store import FrameStore
 
@@ -22,3 +25,15 @@ def compile_kernels() -> None:
         stack = np.concatenate([stack[:, 1:], np.full((1, 1, 8, 8), row + 1, dtype=np.uint8)], axis=1)
         store.write_row(row, [(index, stack)])
         store.read(np.array([row]), [(index, out)])
+    _compile_rest(store.coder)
+
+
+def _compile_rest(coder: FrameCoder) -> None:
+    """What only frames need that a codec has coded."""
+    from sb3_extra_buffers.storage.kernels import planes, read
+
+    transpose: Any = planes.transpose
+    transpose(np.zeros(8, dtype=np.uint8), np.empty(8, dtype=np.uint8), 2, 4, 1)
+    groups_of: Any = read.groups_of
+    streams, wanted = np.zeros(1, dtype=np.int64), np.full((1, 4), -1, dtype=np.int64)
+    groups_of(coder.directory.locations, coder.shift, streams, wanted, np.empty(4, dtype=np.uint64))

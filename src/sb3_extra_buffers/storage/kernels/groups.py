@@ -83,12 +83,14 @@ def code_patch(control, reference, frame, stream, start, limit):
 
 
 @jit_kernel
-def close_group(control, stream):
+def close_group(control, stream, record, length):
     """
     Move a stream's open group to the log.
 
     :param control: See ``control.Control``
     :param stream: The stream
+    :param record: Address of what to write there; its head is completed
+    :param length: Bytes of it
     """
     n = control[N_STREAMS]
     counts = numbers_at(control[COUNTS], n)
@@ -96,16 +98,15 @@ def close_group(control, stream):
     if frames == 0:
         return
     capacity = control[STAGING_BYTES]
-    length = numbers_at(control[STAGED], n)[stream]
-    record = memory_at(control[STAGING] + stream * capacity, capacity)
-    put_u32(record, uint64(0), uint64(length - HEADER_BYTES))
-    record[5] = uint8(frames)
+    head = memory_at(record, HEADER_BYTES)
+    put_u32(head, uint64(0), uint64(length - HEADER_BYTES))
+    head[5] = uint8(frames)
     slot = numbers_at(control[OPEN_SLOTS], n)[stream]
     group = numbers_at(control[GROUPS], n)[stream]
     book = _book(control, slot)
     offset = book[USED]
     target = words_at(control[POINTERS], control[N_SEGMENTS])[slot] + uint64(offset)
-    copy_bytes(target, uint64(control[STAGING] + stream * capacity), uint64(length))
+    copy_bytes(target, uint64(record), uint64(length))
     book[USED] = offset + length
     book[RESERVED] -= capacity
     book[FRAMES] += frames

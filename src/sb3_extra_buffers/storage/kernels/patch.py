@@ -93,7 +93,7 @@ def apply_patch(pos, stop, frame, size, row):
     """
     Change a frame as a patch says; whatever the patch holds, only ``size`` bytes of the frame are changed.
 
-    Most changes are a few bytes long, so they are made eight bytes at a time, the surplus masked out: up to seven
+    Most changes are a few bytes long, so they are made eight bytes at a time, the surplus masked out: up to eight
     bytes past ``stop`` are read. Rows are copied by blocks: up to ``WRITE_AHEAD`` after the frame are written. Both must
     be allocated.
 

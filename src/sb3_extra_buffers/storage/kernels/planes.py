@@ -21,7 +21,7 @@ def transpose(source, target, rows, columns, item):
     height = uint64(rows)
     width = uint64(columns)
     size = uint64(item)
-    if size == uint64(1) and height < width:  # the few in the inner loop: both sides are then walked in order
+    if size == uint64(1):  # what is written to comes in order
         for c in range(width):
             for r in range(height):
                 target[c * height + r] = source[r * width + c]

@@ -31,6 +31,8 @@ from sb3_extra_buffers.storage.control import (
     SHIFT,
     SLOTS,
     STAGED,
+    STAGING,
+    STAGING_BYTES,
     STATUS,
     STRIDE,
     TAIL,
@@ -186,7 +188,8 @@ def _add_frame(control, stream, frame):
     if end < 0:
         if control[PACKS]:
             return FRAME
-        close_group(control, stream)
+        record = uint64(control[STAGING] + stream * control[STAGING_BYTES])
+        close_group(control, stream, record, numbers_at(control[STAGED], n)[stream])
         if not open_group(control, stream, frame):
             return FRAME
     copy_bytes(tail, frame, uint64(size))

@@ -287,7 +287,9 @@ def _fetch(control, book, other_book, paired, cell, distance, wanted):
 
 
 @jit_kernel
-def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out, other_out, expanded, expansions, scratch):
+def read_rows(
+    first, last, control, book, other_book, rows, columns, n_rows, out, other_out, expanded, expansions, scratch, ahead
+):
     """
     Decode observations ``first`` to ``last`` of a batch from one array or from two; each group is walked once for all
     that an observation, or a pair of them, wants of it.
@@ -304,7 +306,8 @@ def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out
     :param other_out: Likewise for the second array; empty for none
     :param expanded: Sorted locations of records that were decoded beforehand
     :param expansions: ``(len(expanded), 3)``: address of the first frame or 0, address and bytes of what follows
-    :param scratch: ``(2, padded frame bytes)``; the second is for whoever does not begin with the first of the batch
+    :param scratch: ``(2, padded frame bytes and WRITE_AHEAD)``; the second for whoever does not begin with the first row
+    :param ahead: Whether to fetch what is needed next; takes longer where all is in a cache anyway
     :return: 0; or DAMAGED; EXPAND where a record should have been decoded beforehand; OUTSIDE where there is no such cell
     """
     size = control[FRAME_BYTES]
@@ -321,14 +324,15 @@ def read_rows(first, last, control, book, other_book, rows, columns, n_rows, out
     scratch_frame = address_of(scratch[0 if first == 0 else 1])
     wanted = np.empty(total, dtype=np.int64)
     order = np.empty(total, dtype=np.int64)
-    for row in range(first - _FETCH_ENTRIES, last):
-        for distance in (_FETCH_ENTRIES, _FETCH_DIRECTORY, _FETCH_HEADERS, _FETCH_FRAMES):
-            if first <= row + distance < last:
-                cell = _cell_of(row + distance, rows, columns, n_rows, n)
-                if cell >= 0:
-                    _fetch(control, book, other_book, paired, cell, distance, wanted)
-        if row < first:
-            continue
+    for row in range(first - _FETCH_ENTRIES if ahead else first, last):
+        if ahead:
+            for distance in (_FETCH_ENTRIES, _FETCH_DIRECTORY, _FETCH_HEADERS, _FETCH_FRAMES):
+                if first <= row + distance < last:
+                    cell = _cell_of(row + distance, rows, columns, n_rows, n)
+                    if cell >= 0:
+                        _fetch(control, book, other_book, paired, cell, distance, wanted)
+            if row < first:
+                continue
         cell = _cell_of(row, rows, columns, n_rows, n)
         if cell < 0:
             return int64(OUTSIDE)

@@ -1,0 +1,159 @@
+"""What must not go wrong unnoticed: key frames in memory that is used again, writes that are cut short."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from observation_streams import METHODS, Stack, Stream
+from store_kit import Ring
+
+import sb3_extra_buffers.storage as storage_package
+from sb3_extra_buffers.storage import CompressedArray, FrameStore
+from sb3_extra_buffers.storage import store as store_module
+from sb3_extra_buffers.storage.layout import FrameLayout
+
+REFERENCE = [method for method in METHODS if str(method).startswith("delta")]
+QUICK_METHODS = [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")]
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+@pytest.mark.parametrize("method", REFERENCE)
+def test_a_key_frame_is_not_taken_for_one_that_lay_there_before(method: str, n_envs: int) -> None:
+    """
+    Frames that a codec halves but patches do not fit, as in a first-person view, and one that comes again, as the first of
+    each episode: it looks like a key frame of old, whose segment has been used again since.
+    """
+    rng = np.random.default_rng(0)
+    array = CompressedArray((60, n_envs), np.uint8, (84, 84), compression_method=method)
+    again = rng.integers(0, 16, (84, 84), dtype=np.uint8)
+    twin = np.zeros(array.shape, np.uint8)
+    for step in range(1500):
+        row = step % 60
+        twin[row] = rng.integers(0, 16, (n_envs, 84, 84), dtype=np.uint8)
+        if step % 3 == 0:
+            twin[row, step % n_envs] = again
+        array[row] = twin[row]
+        if step % 20 == 0:
+            np.testing.assert_array_equal(np.asarray(array), twin)
+
+
+def test_compacting_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacks that do not follow each other: all of their frames are in use, though each is counted by its newest only."""
+    rebuilt: list[int] = []
+    rebuild = FrameStore._rebuild
+
+    def counted(self: FrameStore, layout: Any) -> None:
+        rebuilt.append(self.writes)
+        rebuild(self, layout)
+
+    stream = Stream(0, 1, (1, 16, 16), np.uint8, "noise", Stack(4, 0))
+    array = CompressedArray((400, 1, *stream.obs_shape), np.uint8, stream.obs_shape)
+    twin = np.zeros(array.shape, np.uint8)
+    for row in range(8):
+        array[row] = twin[row] = stream.step()[0]  # in order at first, so that the stack is found
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(FrameStore, "_rebuild", counted)
+    for step in range(4000):
+        row = (8 + step) % 400
+        twin[row] = rng.integers(0, 256, twin[row].shape, dtype=np.uint8)
+        array[row] = twin[row]
+    np.testing.assert_array_equal(np.asarray(array), twin)
+    assert len(rebuilt) <= 4
+
+
+@pytest.mark.parametrize("method", ["delta"] if "delta" in METHODS else [])
+def test_one_hard_frame_does_not_make_all_reading_slow(method: str) -> None:
+    """Once nothing that a codec has coded is left, nobody looks for it."""
+    rng = np.random.default_rng(0)
+    array = CompressedArray((50, 1), np.uint8, (84, 84), compression_method=method)
+    for row in range(30):
+        array[row] = rng.integers(0, 16, (1, 84, 84), dtype=np.uint8)
+    coder: Any = array._store.coder
+    assert coder.coded_records > 0
+    frame = np.zeros((1, 84, 84), np.uint8)
+    for step in range(5000):
+        frame[0, step % 84] = rng.integers(0, 256, 84)
+        array[step % 50] = frame
+    np.testing.assert_array_equal(array[4999 % 50], frame)
+    assert coder.coded_records == 0
+
+
+@pytest.mark.parametrize("method", ["none", *REFERENCE])
+def test_patterns_are_dropped_in_a_wide_index_too(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_NARROW_LIMIT", 40)
+    rng = np.random.default_rng(0)
+    shape = (8, 32)
+    array = CompressedArray((60, 1), np.uint8, shape, compression_method=method)
+    array._store._begin(FrameLayout(shape, 1, 0, 1))
+    array._store.next_probe = 0
+    frames = rng.integers(1, 256, shape, dtype=np.uint8)
+    most = 0
+    for step in range(3000):
+        obs = rng.permutation(frames)[None]
+        array[step % 60] = obs
+        np.testing.assert_array_equal(array[step % 60], obs)
+        most = max(most, len(array._store.coder.patterns))
+    assert array._store.indexes[0].pattern.dtype == np.uint32
+    assert most < 6 * 60
+
+
+class Cut(BaseException):
+    """What Ctrl-C is."""
+
+
+def cut_after(lines: int) -> Any:
+    """A trace that raises at the given line of the storage package that is run; not while everything is stored anew."""
+    folder = str(Path(storage_package.__file__).parent)
+    left = itertools.count(lines, -1)
+    whole = (FrameStore._rebuild.__code__, FrameStore._begin.__code__)
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(folder) or frame.f_code in whole:
+            return None
+        if event == "line" and next(left) == 0:
+            raise Cut
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("content", ["game", "mixed", "noise"])
+@pytest.mark.parametrize("depth", [1, 4])
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_a_write_that_is_cut_short(method: str, depth: int, content: str) -> None:
+    """Wherever Ctrl-C falls: what was stored stays, and what is stored afterwards is right."""
+    stream = Stream(7, 2, (1, 12, 12), np.uint8, content, Stack(depth, 0) if depth > 1 else None, done_rate=0.05)
+    ring = Ring(stream, method, rows=24)
+    ring.add(40)
+    cuts = 0
+    for lines in range(0, 260, 3):
+        pair = stream.step()[:2]
+        parts = list(zip(ring.indexes, pair, strict=True))
+        sys.settrace(cut_after(lines))
+        try:
+            ring.store.write_row(ring.row, parts)
+        except Cut:
+            cuts += 1
+        finally:
+            sys.settrace(None)
+        if lines % 2:  # the caller tries again
+            ring.store.write_row(ring.row, parts)
+            ring.twins[:, ring.row] = pair
+        for which, obs in enumerate(pair):  # or not: then each cell holds the old one, the new one, or nothing
+            got, twin = ring.read(which)[ring.row], ring.twins[which, ring.row]
+            for env in range(stream.n_envs):
+                assert got[env].tobytes() in (twin[env].tobytes(), obs[env].tobytes(), bytes(obs[env].nbytes))
+            twin[...] = got
+        ring.row = (ring.row + 1) % ring.rows
+        ring.check()
+        ring.add(lines % 4)
+        ring.check()
+    assert cuts > 20
+    ring.add(60)
+    ring.check()
