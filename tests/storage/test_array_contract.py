@@ -363,12 +363,18 @@ def test_arrays_that_share_frames() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "obs_shape"),
-    [((5, 3, 4), np.uint8, (4,)), ((5, 2, 4), np.int8, (4,)), ((5, 2, 2, 2), np.uint8, (2, 2))],
+    [((5, 3, 4), np.uint8, (4,)), ((5, 2, 4), np.int8, (4,)), ((5, 2, 2, 2), np.uint8, (2, 2)), ((4, 2, 4), np.uint8, (4,))],
 )
 def test_arrays_that_cannot_share_frames(shape: Any, dtype: Any, obs_shape: Any) -> None:
     array = CompressedArray((5, 2, 4), np.uint8, (4,), compression_method="none")
     with pytest.raises(ValueError, match="share"):
         CompressedArray(shape, dtype, obs_shape, share_with=array)
+
+
+def test_views_cannot_share_frames() -> None:
+    array = CompressedArray((2, 2, 4), np.uint8, (4,), compression_method="none")
+    with pytest.raises(ValueError, match="view"):
+        CompressedArray((2, 2, 4), np.uint8, (4,), share_with=array.swapaxes(0, 1))
 
 
 def test_clear() -> None:

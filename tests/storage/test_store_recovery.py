@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,14 @@ from observation_streams import METHODS, Stack, Stream
 from store_kit import Ring
 
 import sb3_extra_buffers.storage as storage_package
-from sb3_extra_buffers.storage import CompressedArray, FrameStore
+from sb3_extra_buffers.storage import CompressedArray, FrameIndex, FrameStore
+from sb3_extra_buffers.storage import directory as directory_module
+from sb3_extra_buffers.storage import segments as segments_module
 from sb3_extra_buffers.storage import store as store_module
+from sb3_extra_buffers.storage.directory import GroupDirectory
 from sb3_extra_buffers.storage.layout import FrameLayout
+from sb3_extra_buffers.storage.reference import ReferenceCoder
+from sb3_extra_buffers.storage.segments import Segment, SegmentLog
 
 REFERENCE = [method for method in METHODS if str(method).startswith("delta")]
 QUICK_METHODS = [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")]
@@ -107,20 +112,58 @@ class Cut(BaseException):
     """What Ctrl-C is."""
 
 
-def cut_after(lines: int) -> Any:
-    """A trace that raises at the given line of the storage package that is run; not while everything is stored anew."""
-    folder = str(Path(storage_package.__file__).parent)
+FOLDER = str(Path(storage_package.__file__).parent)
+
+
+def cut_after(lines: int, codes: tuple[CodeType, ...] = ()) -> Any:
+    """
+    Make a trace that raises once.
+
+    :param lines: After so many lines
+    :param codes: Of these functions; of the whole storage package by default
+    """
     left = itertools.count(lines, -1)
-    whole = (FrameStore._rebuild.__code__, FrameStore._begin.__code__)
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(folder) or frame.f_code in whole:
+        if frame.f_code not in codes if codes else not frame.f_code.co_filename.startswith(FOLDER):
             return None
         if event == "line" and next(left) == 0:
             raise Cut
         return trace
 
     return trace
+
+
+def add_with(ring: Ring, trace: Any, again: bool) -> bool:
+    """
+    Write a row, which may be cut short.
+
+    :param ring: The ring
+    :param trace: The trace
+    :param again: Whether to write the row again then
+    :return: Whether it was cut short
+    """
+    pair = ring.stream.step()[:2]
+    parts = list(zip(ring.indexes, pair, strict=True))
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        ring.store.write_row(ring.row, parts)
+        cut = False
+    except Cut:
+        cut = True
+    finally:
+        sys.settrace(before)
+    if again:
+        ring.store.write_row(ring.row, parts)
+        ring.twins[:, ring.row] = pair
+    for which, obs in enumerate(pair):  # else each cell holds the old one, the new one, or nothing
+        got, twin = ring.read(which)[ring.row], ring.twins[which, ring.row]
+        for env in range(ring.stream.n_envs):
+            assert got[env].tobytes() in (twin[env].tobytes(), obs[env].tobytes(), bytes(obs[env].nbytes))
+        twin[...] = got
+    ring.row = (ring.row + 1) % ring.rows
+    return cut
 
 
 @pytest.mark.parametrize("content", ["game", "mixed", "noise"])
@@ -133,27 +176,80 @@ def test_a_write_that_is_cut_short(method: str, depth: int, content: str) -> Non
     ring.add(40)
     cuts = 0
     for lines in range(0, 260, 3):
-        pair = stream.step()[:2]
-        parts = list(zip(ring.indexes, pair, strict=True))
-        sys.settrace(cut_after(lines))
-        try:
-            ring.store.write_row(ring.row, parts)
-        except Cut:
-            cuts += 1
-        finally:
-            sys.settrace(None)
-        if lines % 2:  # the caller tries again
-            ring.store.write_row(ring.row, parts)
-            ring.twins[:, ring.row] = pair
-        for which, obs in enumerate(pair):  # or not: then each cell holds the old one, the new one, or nothing
-            got, twin = ring.read(which)[ring.row], ring.twins[which, ring.row]
-            for env in range(stream.n_envs):
-                assert got[env].tobytes() in (twin[env].tobytes(), obs[env].tobytes(), bytes(obs[env].nbytes))
-            twin[...] = got
-        ring.row = (ring.row + 1) % ring.rows
+        cuts += add_with(ring, cut_after(lines), again=lines % 2 == 1)
         ring.check()
         ring.add(lines % 4)
         ring.check()
     assert cuts > 20
     ring.add(60)
     ring.check()
+
+
+HOUSEKEEPING: dict[str, tuple[Any, ...]] = {
+    "directory": (GroupDirectory._grow, GroupDirectory.make_room),
+    "release": (SegmentLog.release, SegmentLog._free, ReferenceCoder.release, Segment.clear),
+    "segments": (SegmentLog.open_segment, SegmentLog._refresh_pointers, Segment.__init__),
+    "groups": (ReferenceCoder._open, ReferenceCoder._close, ReferenceCoder._store_key, ReferenceCoder._open_coded),
+    "rebuilding": (FrameStore._rebuild, FrameStore._become, FrameIndex.become, FrameIndex.narrow),
+}
+
+
+@pytest.mark.parametrize("part", HOUSEKEEPING)
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_housekeeping_that_is_cut_short(method: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in what is done only now and then."""
+    monkeypatch.setattr(segments_module, "_FIRST_ROOM", 2)
+    monkeypatch.setattr(segments_module, "_LOOK_AFTER", 4)
+    if part == "groups" and not method.startswith("delta"):
+        pytest.skip("has no groups")
+    monkeypatch.setattr(directory_module, "_FIRST_CAPACITY", 4)
+    codes = tuple(function.__code__ for function in HOUSEKEEPING[part])
+    cuts = 0
+    for lines in range(20):
+        stream = Stream(lines, 2, (1, 64, 64), np.uint8, "mixed", Stack(3, 0), done_rate=0.05)
+        ring = Ring(stream, method, rows=30)
+        ring.add(8)
+        ring.store.must_compact = part == "rebuilding"
+        for _ in range(70):
+            if add_with(ring, cut_after(lines, codes), again=lines % 2 == 1):
+                cuts += 1
+                break
+        ring.check()
+        ring.add(35)
+        ring.check()
+    assert cuts >= 5, "hardly anything was cut short"
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_frames_of_an_observation_that_is_being_put_together_are_in_use(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After darkness no entry refers to a frame; storing the second one must not recycle the first."""
+    rng = np.random.default_rng(0)
+    array = CompressedArray((3, 1), np.uint8, (4, 32, 32), compression_method=method)
+    array._store._begin(FrameLayout((4, 32, 32), 1, 0, 1))
+    array._store.next_probe = 0
+    for row in (0, 1, 2, 0):
+        array[row] = np.zeros((1, 4, 32, 32), np.uint8)
+    numbers: list[int] = []
+    append = FrameStore._append
+
+    def watched(self: FrameStore, stream: int, frame: np.ndarray) -> int:
+        if numbers:
+            assert self._oldest_frames()[stream] <= numbers[0]
+        numbers.append(append(self, stream, frame))
+        return numbers[-1]
+
+    monkeypatch.setattr(FrameStore, "_append", watched)
+    obs = rng.integers(0, 256, (1, 4, 32, 32), dtype=np.uint8)
+    array[1] = obs
+    assert len(numbers) == 4
+    np.testing.assert_array_equal(array[1], obs)
+
+
+@pytest.mark.parametrize("lead", [(10,), (10, 2, 3)])
+def test_held_observations_of_other_axes(lead: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    array = CompressedArray(lead, np.uint8, (1, 8, 8), compression_method=QUICK_METHODS[-1])
+    for row in range(3):
+        obs = rng.integers(0, 256, (*lead[1:], 1, 8, 8), dtype=np.uint8).swapaxes(-1, -2)
+        array[row] = array.hold(obs)
+        np.testing.assert_array_equal(array[row], obs)

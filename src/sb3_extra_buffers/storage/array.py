@@ -68,9 +68,10 @@ class CompressedArray:
             spec = make_spec(compression_method, elem_type, runs_type, compression_kwargs, decompression_kwargs)
             self._store = FrameStore(self._store_shape, elem_type, max(math.prod(lead[1:]), 1), spec)
         else:
-            if (share_with.dtype, share_with.obs_shape, share_with._lead[1:]) != (self.dtype, self.obs_shape, lead[1:]):
+            ours, theirs = (self.dtype, self.obs_shape, lead), (share_with.dtype, share_with.obs_shape, share_with._lead)
+            if ours != theirs or share_with._cells is not None:
                 raise ValueError(
-                    f"arrays that share frames need the same dtype, obs_shape and parallel axes: {share_with!r} has not"
+                    f"arrays that share frames need the same shape, obs_shape and dtype, and must not be views: {share_with!r}"
                 )
             self._store = share_with._store
         self._lead: tuple[int, ...] = lead
@@ -224,8 +225,8 @@ class CompressedArray:
         if not held or not held[0].size:
             return
         row = index if type(index) is int and 0 <= index < self._lead[0] else int(check_bounds(np.array(index), len(self), 0))
-        if not self.obs_shape:
-            held = tuple([obs[:, None] for obs in held])
+        if len(self._lead) != 2 or not self.obs_shape:
+            held = tuple([obs.reshape(-1, *self._store_shape) for obs in held])
         if len(held) == 1 or self.partner is None:
             self._store.write_row(row, ((self._index, held[0]),))
         else:

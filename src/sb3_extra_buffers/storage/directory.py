@@ -60,10 +60,11 @@ class GroupDirectory:
         old = self.locations
         # By a quarter: the index is what is left to pay once frames are small.
         capacity = self.capacity + max(_FIRST_CAPACITY, self.capacity // 4)
-        self.locations = np.zeros((len(old), capacity), dtype=np.uint64)
+        locations = np.zeros((len(old), capacity), dtype=np.uint64)
         for stream, oldest in enumerate(self.oldest.tolist()):
             groups = np.arange(oldest, oldest + old.shape[1])
-            self.locations[stream, groups % capacity] = old[stream, groups % old.shape[1]]
+            locations[stream, groups % capacity] = old[stream, groups % old.shape[1]]
+        self.locations = locations  # only now: an interrupt must not find it half filled
 
     @property
     def nbytes(self) -> int:

@@ -98,17 +98,18 @@ class FrameIndex:
         self.pattern = self.pattern.astype(np.uint32)
         self._keep_book()
 
-    def become(self, other: FrameIndex, narrow: bool) -> None:
+    def narrow(self) -> None:
+        """Undo ``widen``."""
+        self.pattern = self.pattern.astype(np.uint16)
+        self._keep_book()
+
+    def become(self, other: FrameIndex) -> None:
         """
         Take over the cells of another index.
 
         :param other: The index, which is not used any more
-        :param narrow: Whether 16 bits a pattern are enough
         """
-        self.newest, self.oldest, self.written = other.newest, other.oldest, other.written
-        self.pattern = other.pattern.astype(np.uint16) if narrow else other.pattern
-        self.book[OVERWRITTEN] = other.book[OVERWRITTEN]
-        self._keep_book()
+        self.__dict__.update(other.__dict__)
 
     @property
     def bytes_a_cell(self) -> int:

@@ -41,7 +41,7 @@ _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
 _U32 = 4
 _EMPTY_LOCATIONS: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 _EMPTY_EXPANSIONS: npt.NDArray[np.uint64] = np.empty((0, 3), dtype=np.uint64)
-_CACHED = 1 << 21  # a log of fewer bytes is in the processor's caches, about
+_CACHED = 1 << 24  # a log of fewer bytes is in the processor's caches, about
 _CODEC_EFFORT = 16  # how much longer a codec takes for a byte than copying it does
 _NO_BYTES: ByteArray = np.empty(0, dtype=np.uint8)
 
@@ -170,6 +170,7 @@ class ReferenceCoder(FrameCoder):
 
     def forget_last(self) -> None:
         super().forget_last()
+        self.key_slots[:] = -1  # a segment may have been released just then
         for stream in range(self.n_streams):  # the next frame then begins a group, and is no patch on the last one
             self._close_group(self._control, stream, _address(self.staging[stream]), int(self.staged[stream]))
 

@@ -13,6 +13,7 @@ ByteArray = npt.NDArray[np.uint8]
 OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 _LOOK_AFTER = 100
+_FIRST_ROOM = 64
 
 
 READ_AHEAD = 8
@@ -124,15 +125,12 @@ class SegmentLog:
 
     def _refresh_pointers(self) -> None:
         """Make the tables of addresses, with room to grow: replacing them is for compiled code a new table."""
-        room = 64 + 2 * len(self.slots)
-        self.pointers: npt.NDArray[np.uint64] = np.zeros(room, dtype=np.uint64)
-        self.books: npt.NDArray[np.uint64] = np.zeros(room, dtype=np.uint64)
-        for slot in range(len(self.slots)):
-            self._point_to(slot)
-
-    def _point_to(self, slot: int) -> None:
-        self.pointers[slot] = self.slots[slot].memory.ctypes.data
-        self.books[slot] = self.slots[slot].book.ctypes.data
+        room = _FIRST_ROOM + 2 * len(self.slots)
+        pointers, books = np.zeros((2, room), dtype=np.uint64)
+        for slot, segment in enumerate(self.slots):
+            pointers[slot], books[slot] = segment.memory.ctypes.data, segment.book.ctypes.data
+        self.books: npt.NDArray[np.uint64] = books
+        self.pointers: npt.NDArray[np.uint64] = pointers
 
     @property
     def current(self) -> int:
@@ -165,9 +163,10 @@ class SegmentLog:
             slot = self.free.pop()
         else:
             slot = len(self.slots)
-            self.slots.append(Segment(self.segment_bytes, self.n_streams))
+            segment = Segment(self.segment_bytes, self.n_streams)
+            self.slots.append(segment)
             if slot < len(self.pointers):
-                self._point_to(slot)
+                self.pointers[slot], self.books[slot] = segment.memory.ctypes.data, segment.book.ctypes.data
             else:
                 self._refresh_pointers()
         self.order.append(slot)
@@ -197,23 +196,27 @@ class SegmentLog:
         :param oldest_group: For each stream the first group in use
         """
         self.opened = 0
-        live = []
-        for slot in self.order:
-            segment = self.slots[slot]
-            if slot != self.current and segment.book[RESERVED] == 0 and bool(np.all(segment.last_group < oldest_group)):
-                segment.clear()
+        dead = {slot for slot in self.order if self._is_dead(slot, oldest_group)}
+        self._free(self.order, [slot for slot in self.order if slot not in dead])
+
+    def _is_dead(self, slot: int, oldest_group: npt.NDArray[np.int64]) -> bool:
+        segment = self.slots[slot]
+        return slot != self.current and segment.book[RESERVED] == 0 and bool(np.all(segment.last_group < oldest_group))
+
+    def _free(self, before: list[int], order: list[int]) -> None:
+        """Keep some of the segments."""
+        # Out of use first: an interrupt then loses a segment, but never has one in use and free.
+        self.order = order
+        kept = set(order)
+        for slot in before:
+            if slot not in kept:
+                self.slots[slot].clear()
                 self.free.append(slot)
-            else:
-                live.append(slot)
-        self.order = live
 
     def clear(self) -> None:
         """Forget everything; the memory stays."""
-        for slot in self.order:
-            self.slots[slot].clear()
-        self.free.extend(reversed(self.order))
-        self.order = []
         self.head[0] = -1
+        self._free(self.order[::-1], [])
 
     @property
     def used_bytes(self) -> int:

@@ -239,6 +239,8 @@ class FrameStore:
                 if number == ZERO:
                     number = self._append(stream, frame)
                     known.append((number, frame))
+                    if (state.slots[stream] == ZERO).all():
+                        state.slots[stream, -1] = number  # in use, though no entry says so yet
             slots.append(number)
         state.slots[stream] = slots
         state.runs[stream] = 0
@@ -408,8 +410,19 @@ class FrameStore:
         narrow = 2 * count <= _NARROW_LIMIT
         fresh.pattern_limit = _NARROW_LIMIT if narrow else 2 * count + 4 * self.n_streams
         fresh.check_at = max(_FIRST_CHECK, 2 * fresh.coder.stored_frames)  # not again before there is as much to gain
+        if narrow:
+            for twin in twins:
+                twin.narrow()
+        try:
+            self._become(fresh, twins)
+        except BaseException:
+            self._become(fresh, twins)  # all of it, or what is stored and where it is would not fit together
+            raise
+
+    def _become(self, fresh: FrameStore, twins: Sequence[FrameIndex]) -> None:
+        """Take over another store; may be done twice."""
         for index, twin in zip(self.indexes, twins, strict=True):
-            index.become(twin, narrow)
+            index.become(twin)
         kept = {name: self.__dict__[name] for name in ("indexes", "writes", "next_probe")}
         self.__dict__.update(fresh.__dict__, **kept)
 

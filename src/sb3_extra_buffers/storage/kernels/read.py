@@ -44,7 +44,7 @@ from sb3_extra_buffers.storage.kernels.memory import (
     quarter_words_at,
     words_at,
 )
-from sb3_extra_buffers.storage.kernels.patch import apply_patch, is_up, patch_end
+from sb3_extra_buffers.storage.kernels.patch import PREFIX, apply_patch, is_up, patch_end
 from sb3_extra_buffers.storage.records import HEADER_BYTES, KEY_OFFSET_BYTES, KEYED, OPEN_BIT, WRITE_AHEAD
 
 _HEADER = uint64(HEADER_BYTES)
@@ -252,7 +252,9 @@ def _fetch_group(control, entry, distance):
         header = load_word(memory + offset)
         for at in range(uint64(_LINE), min(header & _OFFSET_MASK, segment_bytes - offset), uint64(_LINE)):
             fetch_line(memory + offset + at)
-        if (header >> uint64(32)) & uint64(255) == uint64(KEYED):
+        first_patch = memory + offset + _HEADER + _KEY_OFFSET
+        needs_key = not is_up(first_patch, first_patch + uint64(PREFIX + 1))
+        if needs_key and (header >> uint64(32)) & uint64(255) == uint64(KEYED):
             key = memory + (load_word(memory + offset + _HEADER) & _OFFSET_MASK)
             for at in range(uint64(0), uint64(control[FRAME_BYTES]), uint64(_LINE)):
                 fetch_line(key + at)
