@@ -13,7 +13,7 @@ from sb3_extra_buffers.codecs._jit import announce_compilation
 from sb3_extra_buffers.storage.coder import FrameCoder, Write
 from sb3_extra_buffers.storage.control import Control
 from sb3_extra_buffers.storage.control_of import control_of
-from sb3_extra_buffers.storage.errors import OUTSIDE, StorageError
+from sb3_extra_buffers.storage.errors import DAMAGED, EXPAND, OUTSIDE, StorageError
 from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
 from sb3_extra_buffers.storage.matching import pixels_are_words
@@ -34,7 +34,7 @@ from sb3_extra_buffers.storage.records import (
     put_header,
     put_u32,
 )
-from sb3_extra_buffers.storage.segments import CODED_GROUPS, NEWEST_KEY, READ_AHEAD, RESERVED
+from sb3_extra_buffers.storage.segments import NEWEST_KEY, READ_AHEAD, RESERVED
 from sb3_extra_buffers.storage.streams import NO_CELLS, Place
 
 _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
@@ -43,6 +43,7 @@ _EMPTY_LOCATIONS: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 _EMPTY_EXPANSIONS: npt.NDArray[np.uint64] = np.empty((0, 3), dtype=np.uint64)
 _CACHED = 1 << 24  # a log of fewer bytes is in the processor's caches, about
 _CODEC_EFFORT = 16  # how much longer a codec takes for a byte than copying it does
+_DAMAGED = "a stored group of frames is damaged; what was asked for cannot be decoded"
 _NO_BYTES: ByteArray = np.empty(0, dtype=np.uint8)
 
 
@@ -90,7 +91,6 @@ class ReferenceCoder(FrameCoder):
         self.key_offsets: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
         self.key_costs: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
         self.pays: npt.NDArray[np.bool_] = np.ones(n_streams, dtype=np.bool_)
-        self.coded_records = 0
         self.favour: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
         self._bind()
 
@@ -166,7 +166,6 @@ class ReferenceCoder(FrameCoder):
         super().release(oldest_frame)
         # A segment that is used again holds none of the key frames that it held.
         self.key_slots[np.isin(self.key_slots, self.log.free)] = -1
-        self.coded_records = sum(int(self.log.slots[slot].book[CODED_GROUPS]) for slot in self.log.order)
 
     def forget_last(self) -> None:
         super().forget_last()
@@ -222,7 +221,7 @@ class ReferenceCoder(FrameCoder):
         self.directory.put(stream, group, OPEN_BIT | stream)
         if self._open_group(self._control, stream, _address(frame)):
             return
-        if self.pays[stream] or not self._open_coded(stream, slot, frame):
+        if self.pays[stream] or not self._open_coded(stream, frame):
             key = self._store_key(stream, slot, frame)
             self.staged[stream] = self._patch(key, frame, stream, _BODY, self.limit)
         # The count last: up to there nothing has begun.
@@ -231,14 +230,12 @@ class ReferenceCoder(FrameCoder):
         self.groups[stream] = group
         self.counts[stream] = 1
 
-    def _open_coded(self, stream: int, slot: int, frame: ByteArray) -> bool:
+    def _open_coded(self, stream: int, frame: ByteArray) -> bool:
         blob = self.encode_frame(self.codec, frame[: self.layout.frame_bytes])
         if len(blob) >= self.layout.frame_bytes:
             return False
         _put_blob(self.staging[stream], CODED, len(blob), blob)
         self.staged[stream] = _BODY + len(blob)
-        self.log.slots[slot].book[CODED_GROUPS] += 1
-        self.coded_records += 1
         return True
 
     def _store_key(self, stream: int, slot: int, frame: ByteArray) -> ByteArray:
@@ -250,10 +247,11 @@ class ReferenceCoder(FrameCoder):
         return key
 
     def read(self, cells: npt.NDArray[np.int64], indexes: Sequence[FrameIndex], outs: Sequence[ByteArray]) -> None:
-        expanded, expansions, keep = _EMPTY_LOCATIONS, _EMPTY_EXPANSIONS, None
-        if self.packer is not None or self.coded_records:
-            expanded, expansions, keep = self._expand(*self._located(cells, indexes))
-        self._read(cells, NO_CELLS, 0, indexes, outs, expanded, expansions)
+        if self.packer is None and self._read(cells, NO_CELLS, 0, indexes, outs) != EXPAND:
+            return  # nothing in it that only a codec can decode, as nearly always
+        expanded, expansions, keep = self._expand(*self._located(cells, indexes))
+        if self._read(cells, NO_CELLS, 0, indexes, outs, expanded, expansions) != 0:
+            raise StorageError(_DAMAGED)
         del keep  # what the expansions point into
 
     def read_pairs(
@@ -264,9 +262,8 @@ class ReferenceCoder(FrameCoder):
         indexes: Sequence[FrameIndex],
         outs: Sequence[ByteArray],
     ) -> bool:
-        if self.packer is not None or self.coded_records:
-            return super().read_pairs(rows, columns, n_rows, indexes, outs)
-        return self._read(rows, columns, n_rows, indexes, outs, _EMPTY_LOCATIONS, _EMPTY_EXPANSIONS)
+        result = EXPAND if self.packer is not None else self._read(rows, columns, n_rows, indexes, outs)
+        return super().read_pairs(rows, columns, n_rows, indexes, outs) if result == EXPAND else result != OUTSIDE
 
     def _read(
         self,
@@ -275,9 +272,10 @@ class ReferenceCoder(FrameCoder):
         n_rows: int,
         indexes: Sequence[FrameIndex],
         outs: Sequence[ByteArray],
-        expanded: npt.NDArray[np.uint64],
-        expansions: npt.NDArray[np.uint64],
-    ) -> bool:
+        expanded: npt.NDArray[np.uint64] = _EMPTY_LOCATIONS,
+        expansions: npt.NDArray[np.uint64] = _EMPTY_EXPANSIONS,
+    ) -> int:
+        """Decode; returns 0, OUTSIDE, or EXPAND where a record has to be decoded by a codec first."""
         count = len(rows)
         arguments = (
             self._control,
@@ -296,12 +294,10 @@ class ReferenceCoder(FrameCoder):
         if worth_halving(count, len(outs) * outs[0].size):
             result = in_halves(lambda first, last: self._read_rows(first, last, *arguments), count)
         else:
-            result = self._read_rows(0, count, *arguments)
-        if result == 0:
-            return True
-        if result == OUTSIDE:
-            return False
-        raise StorageError("a stored group of frames is damaged; what was asked for cannot be decoded")
+            result = int(self._read_rows(0, count, *arguments))
+        if result == DAMAGED:
+            raise StorageError(_DAMAGED)
+        return result
 
     def _expand(
         self, streams: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]

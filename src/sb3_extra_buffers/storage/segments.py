@@ -37,8 +37,7 @@ USED = 0
 RESERVED = 1  # promised to groups that began here: a group must end in the segment that holds its key frame
 FRAMES = 2
 NEWEST_KEY = 3
-CODED_GROUPS = 4  # that begin with a frame coded by a codec
-LAST_GROUP = 5
+LAST_GROUP = 4
 
 
 def book_bytes(n_streams: int) -> int:
