@@ -210,21 +210,26 @@ def training(results: Results) -> str:
     :return: Markdown
     """
     lines = []
-    for name, row in results["rows"].items():
+    for row in results["rows"].values():
         if "error" in row:
             continue
-        middle = {side: sorted(values)[len(values) // 2] for side, values in row["seconds"].items()}
+        whole, inside, faults = (
+            {side: sum(values) / len(values) for side, values in row[what].items()} for what in ("seconds", "inside", "faults")
+        )
         lines.append(
             [
-                f"{name.upper()}, {row['steps']:,} steps",
-                f"{middle['sb3']:.1f} s",
-                f"{middle['ours']:.1f} s",
+                f"{row['algorithm'].upper()}, {row['steps']:,} steps" + (", freed memory kept" if row["kept"] else ""),
+                f"{whole['sb3']:.1f} s",
+                f"{whole['ours']:.1f} s",
                 mark(f"{row['ratio']:.3f}x", row["reached"]["time"]),
                 mark("identical" if row["identical"] else "different", row["reached"]["weights"]),
-                *(megabytes(row["resident"][side]) for side in ("sb3", "ours")),
+                f"{inside['sb3']:.1f} / {inside['ours']:.1f} s",
+                f"{faults['sb3'] / 1e6:.1f} / {faults['ours'] / 1e6:.1f} million",
+                f"{megabytes(row['peak']['sb3'])} / {megabytes(row['peak']['ours'])}",
             ]
         )
-    return table(["Pong", "SB3's buffer", "ours", "ratio", "weights", "process, SB3's", "process, ours"], lines)
+    titles = ["in the buffer, SB3's / ours", "page faults", "most memory of the process"]
+    return table(["Pong", "SB3's buffer", "ours", "ratio", "weights", *titles], lines)
 
 
 def her(results: Results) -> str:

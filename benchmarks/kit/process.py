@@ -51,6 +51,28 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+def peak_bytes() -> int:
+    """
+    Measure the largest resident memory that the process ever had.
+
+    :return: Bytes
+    """
+    return _status("VmHWM") or resident_bytes()
+
+
+def page_faults() -> int:
+    """
+    Count the pages that the system has given to the process so far.
+
+    :return: Their number; 0 where the system does not tell
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+
+
 def _status(field: str) -> int | None:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -107,20 +129,25 @@ def digest(tensors: Iterable[Any]) -> str:
     return state.hexdigest()
 
 
-def run_in_turns(program: str, jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def run_in_turns(
+    program: str, jobs: Mapping[str, Mapping[str, Any]], env: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Any]]:
     """
     Run several sides at once, each in a fresh process, but only one of them at a time works: each until it calls
     ``take_turn``, then the next one. So a machine that is slow for a minute is slow for all of them.
 
     :param program: Name of the benchmark program, which is called with ``--worker``
     :param jobs: By side what it shall do
+    :param env: Environment variables to add
     :return: By side what it reported, as ``run_worker`` has it
     """
     others = OtherLoad()
     sides: dict[str, subprocess.Popen[str]] = {}
     for side, job in jobs.items():
         command = [sys.executable, str(BENCHMARKS / f"{program}.py"), "--worker", json.dumps(job)]
-        sides[side] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        sides[side] = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env={**os.environ, **(env or {})}
+        )
     last = dict.fromkeys(jobs, "")
     working = list(sides)
     for side in working:  # up to the first turn, one after the other
