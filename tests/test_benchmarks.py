@@ -5,6 +5,8 @@ import mmap
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,7 @@ sys.path.insert(0, str(BENCHMARKS))
 try:
     import buffers
     import report
+    import training
     from kit import data, process, results, targets
 finally:
     sys.path.remove(str(BENCHMARKS))
@@ -119,7 +122,7 @@ def test_sb3_runs_between_ours() -> None:
 def test_workers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One works while the others wait; one that has less to do, or fails, does not stop them."""
     (tmp_path / "steps.py").write_text(
-        "import json, sys, time\n"
+        "import json, os, sys, time\n"
         f"sys.path.insert(0, {str(process.BENCHMARKS)!r})\n"
         "from kit.process import report, take_turn\n"
         "job = json.loads(sys.argv[2])\n"
@@ -132,14 +135,37 @@ def test_workers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "        log.write(job['name'].lower() + ' ')\n"
         "if job['name'] == 'C':\n"
         "    sys.exit('broken')\n"
-        "report({'name': job['name']})\n"
+        "report({'name': job['name'], 'kept': os.environ['KEPT']})\n"
     )
     monkeypatch.setattr(process, "BENCHMARKS", tmp_path)
     log = tmp_path / "log"
     jobs = {name: {"name": name, "steps": steps, "log": str(log)} for name, steps in (("A", 3), ("B", 2), ("C", 1))}
-    done = process.run_in_turns("steps", jobs)
+    done = process.run_in_turns("steps", jobs, {"KEPT": "yes"})
     assert log.read_text() == "Aa Bb Cc Aa Bb Aa "
     assert (done["A"]["name"], done["B"]["name"]) == ("A", "B") and "exit status 1" in done["C"]["error"]
+    assert done["A"]["kept"] == "yes"
+
+
+def test_time_in_the_buffer_is_that_of_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call takes one tick of this clock; what the caller does between two minibatches does not count."""
+    clock = count()
+    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+
+    class Rollout:
+        def add(self, value: int, *, twice: bool) -> int:
+            return 2 * value if twice else value
+
+        def get(self, size: int) -> Iterator[int]:
+            yield from range(size)
+
+    buffer: Any = Rollout()
+    inside = training.Inside(buffer)
+    assert buffer.add(4, twice=True) == 8 and inside.seconds == 1
+    batches = []
+    for batch in buffer.get(3):
+        batches.append(batch)
+        next(clock)
+    assert batches == [0, 1, 2] and inside.seconds == 1 + 3
 
 
 def test_the_first_fill_is_judged_by_all_of_it() -> None:
@@ -167,6 +193,15 @@ def test_anonymous_memory_counts_what_is_touched() -> None:
     assert process.anonymous_bytes() - before < 0.1 * size
     block[:] = 1
     assert process.anonymous_bytes() - before > 0.9 * size
+
+
+def test_pages_are_counted_as_they_are_touched() -> None:
+    size = 32 << 20
+    block = np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
+    faults = process.page_faults()
+    block[:] = 1
+    assert process.page_faults() - faults >= size >> 21, "at least one for each two megabytes, the largest pages"
+    assert process.peak_bytes() >= size
 
 
 @pytest.fixture
