@@ -222,6 +222,7 @@ def training(results: Results) -> str:
                 f"{whole['sb3']:.1f} s",
                 f"{whole['ours']:.1f} s",
                 mark(f"{row['ratio']:.3f}x", row["reached"]["time"]),
+                f"{min(row['ratio_of_rounds']):.2f}x to {max(row['ratio_of_rounds']):.2f}x",
                 mark("identical" if row["identical"] else "different", row["reached"]["weights"]),
                 f"{inside['sb3']:.1f} / {inside['ours']:.1f} s",
                 f"{faults['sb3'] / 1e6:.1f} / {faults['ours'] / 1e6:.1f} million",
@@ -229,7 +230,7 @@ def training(results: Results) -> str:
             ]
         )
     titles = ["in the buffer, SB3's / ours", "page faults", "most memory of the process"]
-    return table(["Pong", "SB3's buffer", "ours", "ratio", "weights", *titles], lines)
+    return table(["Pong", "SB3's buffer", "ours", "ratio", "single rounds", "weights", *titles], lines)
 
 
 def her(results: Results) -> str:

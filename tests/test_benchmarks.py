@@ -212,7 +212,7 @@ def figures(tmp_path: Path) -> SimpleNamespace:
         "versions": {"stable-baselines3": "2.9.2"},
     }
     row = {"algorithm": "dqn", "steps": 20, "seconds": {"sb3": [2.0], "ours": [1.0]}, "ratio": 0.5, "identical": True}
-    row |= {"kept": False}
+    row |= {"kept": False, "ratio_of_rounds": [0.4, 0.5, 0.6]}
     row |= {"reached": {"time": True, "weights": True}, "peak": {"sb3": 2e9, "ours": 5e7}}
     row |= {"inside": {"sb3": [0.5], "ours": [0.25]}, "faults": {"sb3": [3_000_000], "ours": [1_500_000]}}
     (tmp_path / "training.json").write_text(json.dumps({**about, "rows": {"dqn": row}}))
@@ -229,7 +229,8 @@ def test_report_renews_once(figures: SimpleNamespace) -> None:
     assert figures.page.read_text() == old
     assert report.main(figures.command) == 0
     new = figures.page.read_text()
-    whole, parts = "2.0 s | 1.0 s | 0.500x ✓ | identical ✓", "0.5 / 0.2 s | 3.0 / 1.5 million | 2,000 MB / 50.0 MB"
+    whole = "2.0 s | 1.0 s | 0.500x ✓ | 0.40x to 0.60x | identical ✓"
+    parts = "0.5 / 0.2 s | 3.0 / 1.5 million | 2,000 MB / 50.0 MB"
     assert f"| DQN, 20 steps | {whole} | {parts} |" in new
     assert "`python benchmarks/training.py`" in new
     assert "\n\nText.\n\n<!-- table: startup -->\nold\n<!-- end -->\n" in new, "what has no results is left alone"
