@@ -247,10 +247,12 @@ class ReferenceCoder(FrameCoder):
         return key
 
     def read(self, cells: npt.NDArray[np.int64], indexes: Sequence[FrameIndex], outs: Sequence[ByteArray]) -> None:
-        if self.packer is None and self._read(cells, NO_CELLS, 0, indexes, outs) != EXPAND:
-            return  # nothing in it that only a codec can decode, as nearly always
-        expanded, expansions, keep = self._expand(*self._located(cells, indexes))
-        if self._read(cells, NO_CELLS, 0, indexes, outs, expanded, expansions) != 0:
+        keep = None
+        result = EXPAND if self.packer is not None else self._read(cells, NO_CELLS, 0, indexes, outs)
+        if result == EXPAND:  # something in it can only be decoded by a codec, which is rare
+            expanded, expansions, keep = self._expand(*self._located(cells, indexes))
+            result = self._read(cells, NO_CELLS, 0, indexes, outs, expanded, expansions)
+        if result != 0:
             raise StorageError(_DAMAGED)
         del keep  # what the expansions point into
 
