@@ -9,7 +9,7 @@ CLIENTS := $(VENV)/.installed-clients
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
-BENCHMARKS_LONG ?= benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/million.py
+BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/million.py
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -63,7 +63,7 @@ bench: $(STAMP) ## Compare with SB3's buffers: memory, add, sample, get (20 minu
 bench-quick: $(STAMP) ## The same, small and rough (3 minutes)
 	$(BIN)/python benchmarks/buffers.py --quick $(BENCH_ARGS)
 
-bench-long: $(STAMP) ## Starting up, whole training runs, a million transitions (45 minutes)
+bench-long: $(STAMP) ## First fill, starting up, whole training runs, a million transitions (an hour)
 	@$(MAKE) bench BENCHMARKS="$(BENCHMARKS_LONG)"
 
 docs: $(STAMP) ## Build the documentation into docs/_build/html

@@ -6,7 +6,7 @@ just before the buffer is made to after it is filled: everything included, index
 loaded once (numba) is given separately.
 
 Times are lower quartiles. NumPy's huge pages make SB3 pay for a dozen adds of the first fill at once, which no quartile
-sees; the time of the whole first fill, in the fastest round of each side, is given beside it, and not judged.
+sees; ``first_fill.py`` looks at that.
 """
 
 from __future__ import annotations
@@ -115,7 +115,6 @@ def combine(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for metric in [*TIMES, "rollout_add"]:
         figures = ("p10", "p25", "p50", "mean")
         merged[metric] = {name: round(statistics.median(run[metric][name] for run in runs), 2) for name in figures}
-    merged["add_first"]["fastest"] = min(run["add_first"]["mean"] for run in runs)
     return merged
 
 
@@ -142,7 +141,6 @@ def make_row(group: Group, method: str, runs: Mapping[str, list[dict[str, Any]]]
         **about,
         "identical": len({tuple(run["digests"]) for run in both}) == 1,
         "ratios": ratios,
-        "ratio_of_whole_first_fill": round(ours["add_first"]["fastest"] / sb3["add_first"]["fastest"], 3),
         "ratios_of_medians": medians,
         "elsewhere": max(run["elsewhere"] for run in both),
         "sb3": sb3,

@@ -11,6 +11,7 @@ from sb3_extra_buffers.compressed.buffers import (
 )
 from sb3_extra_buffers.compressed.choose import compressed_buffer_for, compressed_kwargs
 from sb3_extra_buffers.compressed.dtypes import find_buffer_dtypes
+from sb3_extra_buffers.compressed.freed_memory import keep_freed_memory
 from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
 from sb3_extra_buffers.compressed.prioritized import (
@@ -59,6 +60,7 @@ __all__ = [
     "has_numba",
     "has_zstd",
     "init_jit",
+    "keep_freed_memory",
 ]
 
 

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
 
+from sb3_extra_buffers.compressed import freed_memory
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.storage import HELD, CompressedArray, MemoryUsage, cast_exactly, check_dtypes, make_spec
 from sb3_extra_buffers.storage.session import ReadSession, current_session
@@ -282,6 +283,10 @@ class CompressedBuffer(BaseBuffer):
                 next_obs[key] = HELD
         return obs, next_obs
 
+    @property
+    def _on_cpu(self) -> bool:
+        return bool(getattr(self.device, "type", self.device) == "cpu")  # SB3 lets it be a string, too
+
     def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
         """
         Convert to a tensor; arrays that were decoded for this very sample are not copied again.
@@ -293,7 +298,7 @@ class CompressedBuffer(BaseBuffer):
         session = current_session()
         if session is None or not copy or type(array) is not np.ndarray:
             return super().to_torch(array, copy)
-        on_cpu = getattr(self.device, "type", self.device) == "cpu"  # SB3 lets it be a string, too
+        on_cpu = self._on_cpu
         if not session.take_fresh(array):
             if not on_cpu:
                 return super().to_torch(array, copy)
@@ -364,11 +369,14 @@ class CompressedRollout(CompressedBuffer):
 
     :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are the
         same; it pays where a core is idle during training, as with a GPU
+    :param keep_freed_memory: Call the function of that name, if there are images, on a CPU
     """
 
-    def __init__(self, *args: Any, prefetch: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, prefetch: bool = False, keep_freed_memory: bool = True, **kwargs: Any) -> None:
         self.prefetch = prefetch
         super().__init__(*args, **kwargs)
+        if keep_freed_memory and self._compresses and self._on_cpu:
+            freed_memory.keep_freed_memory()
 
     def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
         """
