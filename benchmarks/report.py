@@ -213,9 +213,10 @@ def training(results: Results) -> str:
         whole, inside, faults = (
             {side: sum(values) / len(values) for side, values in row[what].items()} for what in ("seconds", "inside", "faults")
         )
+        who = "both keep" if row["kept"] else "neither keeps" if row.get("returned") else ""
         lines.append(
             [
-                f"{row['algorithm'].upper()}, {row['steps']:,} steps" + (", freed memory kept" if row["kept"] else ""),
+                f"{row['algorithm'].upper()}, {row['steps']:,} steps" + (f", {who} freed memory" if who else ""),
                 f"{whole['sb3']:.1f} s",
                 f"{whole['ours']:.1f} s",
                 mark(f"{row['ratio']:.3f}x", row["reached"]["time"]),

@@ -5,8 +5,9 @@ The two take turns, a thousand steps each, so that a machine that is slow for a 
 ours takes, how much of it is spent in the buffer, how many page faults the process has, and whether all weights are equal to
 the bit.
 
-With ``--keep-memory`` both run with a C library that keeps what torch has freed: without that, a good part of the time goes
-into fetching the same memory again, how much depends on what lies where, and that differs from process to process.
+Our rollout buffer has the C library keep what torch has freed: without that, a good part of the time goes into fetching the
+same memory again. With ``--keep-memory`` SB3's side gets the same, by environment variables, so that only the buffers differ;
+with ``--return-memory`` neither side does, and what is left of the difference depends on what happens to lie where.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def train(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     Train once.
 
-    :param job: ``algorithm``, ``side``, ``steps``, ``turn``
+    :param job: ``algorithm``, ``side``, ``steps``, ``turn``, ``returned``
     :return: Seconds in all and inside of the buffer, page faults, hash of the weights, largest resident memory
     """
     from stable_baselines3 import DQN, PPO
@@ -123,6 +124,7 @@ def train(job: Mapping[str, Any]) -> dict[str, Any]:
             from sb3_extra_buffers.compressed import CompressedRolloutBuffer
 
             options["rollout_buffer_class"] = CompressedRolloutBuffer
+            options["rollout_buffer_kwargs"] = {"keep_freed_memory": not job["returned"]}
         model = PPO("CnnPolicy", env, n_steps=128, batch_size=256, n_epochs=4, seed=0, device="cpu", **options)
     turns = Turns(job["turn"])
     inside = Inside(model.replay_buffer if job["algorithm"] == "dqn" else model.rollout_buffer)
@@ -144,7 +146,9 @@ def main() -> None:
     """Run what the command line says."""
     parser = options(__doc__, cache=False)
     parser.add_argument("--algorithm", nargs="+", choices=("dqn", "ppo"), default=["dqn", "ppo"], help="what to train")
-    parser.add_argument("--keep-memory", action="store_true", help="let glibc keep freed memory, on both sides")
+    freed = parser.add_mutually_exclusive_group()
+    freed.add_argument("--keep-memory", action="store_true", help="let glibc keep freed memory, on both sides")
+    freed.add_argument("--return-memory", action="store_true", help="let glibc keep no more than usual, on both sides")
     parser.add_argument("--steps", type=int, default=20_000, help="steps of the games, all together")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side")
     parser.add_argument("--turn", type=int, default=1_000, help="steps after which the other side has its turn")
@@ -154,13 +158,14 @@ def main() -> None:
         return
     results = ResultFile("training", args.results)
     for algorithm in args.algorithm:
-        key = f"{algorithm}-kept" if args.keep_memory else algorithm
-        about = {"algorithm": algorithm, "steps": args.steps, "rounds": args.rounds, "kept": args.keep_memory}
+        key = f"{algorithm}-kept" if args.keep_memory else f"{algorithm}-returned" if args.return_memory else algorithm
+        about = {"algorithm": algorithm, "steps": args.steps, "rounds": args.rounds}
+        about |= {"kept": args.keep_memory, "returned": args.return_memory}
         if args.resume and results.has(key, **about):
             continue
         runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
         for _ in range(args.rounds):
-            job = {"algorithm": algorithm, "steps": args.steps, "turn": args.turn}
+            job = {"algorithm": algorithm, "steps": args.steps, "turn": args.turn, "returned": args.return_memory}
             jobs = {side: {**job, "side": side} for side in SIDES}
             for side, run in run_in_turns("training", jobs, KEEP if args.keep_memory else None).items():
                 runs[side].append(run)
