@@ -75,3 +75,25 @@ def test_a_row_out_of_bounds() -> None:
     with pytest.raises(IndexError):
         one[9] = one.hold(stream.step()[0])
     assert not np.asarray(one).any()
+
+
+def test_only_rows_of_its_own_type_are_taken_as_they_are() -> None:
+    stream = Stream(0, 2, (1, 9, 8), np.uint8, "game")
+    one, other = pair_of_arrays(stream, None)
+    obs, next_obs = stream.step()[:2]
+    for given in ((obs[:1], next_obs), (obs, next_obs[:1]), (obs.astype(float), next_obs), (obs, next_obs.tolist())):
+        assert not one.hold_as_is(*given)
+    one[0] = HELD
+    assert not np.asarray(one).any()
+    assert one.hold_as_is(obs, next_obs)
+    one[0] = other[0] = HELD
+    np.testing.assert_array_equal(one[0], obs)
+    np.testing.assert_array_equal(other[0], next_obs)
+
+
+def test_what_is_stored_as_another_type_is_not_taken_as_it_is() -> None:
+    array = CompressedArray((3, 2), np.float64, (40,), {"elem_type": np.uint8, "runs_type": np.uint16})
+    obs = np.full((2, 40), 7.0)
+    assert not array.hold_as_is(obs)
+    array[1] = array.hold(obs)
+    np.testing.assert_array_equal(array[1], obs)

@@ -58,7 +58,7 @@ def test_memory_order_and_back(layout: FrameLayout, n: int) -> None:
         obs[::-1][::-1],
         np.repeat(obs, 2, -1)[..., ::2],
     ):
-        memory, turned = memory_order(given_obs, layout.axis)
+        memory, turned = memory_order(given_obs, layout)
         assert memory.flags.c_contiguous and memory.shape == (n * layout.obs_bytes,)
         assert c_order(memory.reshape(n, -1), turned, layout).tobytes() == obs.tobytes()
 
@@ -66,7 +66,7 @@ def test_memory_order_and_back(layout: FrameLayout, n: int) -> None:
 def test_transposed_memory_is_not_copied() -> None:
     """The point of memory order: the usual channel-first view of channel-last memory is taken as it lies."""
     memory = np.zeros((2, 9, 7, 4), np.uint8)
-    taken, turned = memory_order(memory.transpose(0, 3, 1, 2), 0)
+    taken, turned = memory_order(memory.transpose(0, 3, 1, 2), FrameLayout.whole((4, 9, 7), 1))
     assert turned and np.shares_memory(taken, memory)
 
 

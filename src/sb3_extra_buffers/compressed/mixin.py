@@ -144,6 +144,7 @@ class CompressedBuffer(BaseBuffer):
             self._accepted[key] = (array.shape[1:], array.dtype, stored, scalar)
             if self._takes_held and isinstance(array, CompressedArray) and not scalar:
                 self._holders[key] = array
+        self._holder = self._holders.get(None)  # the only one, of what is not a Dict
         # What nearly every observation looks like, so that nearly every check is two comparisons.
         self._usual_shape: tuple[int, ...] | None = None
         self._usual_dtype: np.dtype[Any] | None = None
@@ -340,10 +341,13 @@ class CompressedReplay(CompressedBuffer):
         :param args: Actions, rewards, dones, infos
         :param kwargs: Likewise
         """
-        self._check_observation(obs, "obs")
-        self._check_observation(next_obs, "next_obs")
-        if self._holders:
-            obs, next_obs = self._hand_over(obs, next_obs)
+        if self._holder is not None and self._holder.hold_as_is(obs, next_obs):
+            obs = next_obs = HELD
+        else:
+            self._check_observation(obs, "obs")
+            self._check_observation(next_obs, "next_obs")
+            if self._holders:
+                obs, next_obs = self._hand_over(obs, next_obs)
         super().add(obs, next_obs, *args, **kwargs)
 
     def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
@@ -388,8 +392,13 @@ class CompressedRollout(CompressedBuffer):
         """
         if self.pos >= self.buffer_size:
             raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
-        self._check_observation(obs, "obs")
-        super().add(self._hand_over(obs)[0] if self._holders else obs, *args, **kwargs)
+        if self._holder is not None and self._holder.hold_as_is(obs):
+            obs = HELD
+        else:
+            self._check_observation(obs, "obs")
+            if self._holders:
+                obs, _ = self._hand_over(obs)
+        super().add(obs, *args, **kwargs)
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
         """

@@ -19,8 +19,8 @@ from sb3_extra_buffers.storage.session import current_session
 from sb3_extra_buffers.storage.store import FrameStore
 from sb3_extra_buffers.storage.usage import MemoryUsage
 
-HELD: npt.NDArray[Any] = np.empty(0, dtype=[("held", np.uint8)])
-"""Assigned to a row, it writes what was given to ``hold``."""
+HELD: npt.NDArray[Any] = np.empty(0, dtype="V1")
+"""Assigned to a row, it writes what was given to ``hold``. Known by its dtype, an object that copies of it share."""
 
 
 class CompressedArray:
@@ -216,9 +216,29 @@ class CompressedArray:
         :param partners: Observations for the same row of its partner, written after those of this array
         :return: What to assign to the row, of the partner, too
         """
-        obs = self._checked(obs, self._row_shape)
-        self._held = (obs,) if partners is None else (obs, self._checked(partners, self._row_shape))
+        if not self.hold_as_is(obs, partners):
+            obs = self._checked(obs, self._row_shape)
+            self._held = (obs,) if partners is None else (obs, self._checked(partners, self._row_shape))
         return HELD
+
+    def hold_as_is(self, obs: Any, partners: Any = None) -> bool:
+        """
+        Take observations as ``hold`` does, if they have the shape and type of a row.
+
+        :param obs: See ``hold``
+        :param partners: See ``hold``
+        :return: Whether they have; if not, nothing is taken
+        """
+        shape, dtype = self._row_shape, self.dtype
+        if not self._stores_as_is or type(obs) is not np.ndarray or obs.dtype != dtype or obs.shape != shape:
+            return False
+        if partners is None:
+            self._held = (obs,)
+        elif type(partners) is np.ndarray and partners.dtype == dtype and partners.shape == shape:
+            self._held = (obs, partners)
+        else:
+            return False
+        return True
 
     def _write_held(self, index: Any) -> None:
         held, self._held = self._held, ()

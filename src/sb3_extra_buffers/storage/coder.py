@@ -25,7 +25,7 @@ from sb3_extra_buffers.storage.records import (
     put_header,
 )
 from sb3_extra_buffers.storage.segments import FRAMES, OFFSET_BITS, OFFSET_MASK, READ_AHEAD, SegmentLog, book_bytes
-from sb3_extra_buffers.storage.streams import Place, StreamState
+from sb3_extra_buffers.storage.streams import StreamState, all_cells
 
 _MIN_SEGMENT = 1 << 17
 _MAX_SEGMENT = 1 << 28
@@ -83,13 +83,14 @@ class FrameCoder(ABC):
         return self.state.last
 
     @abstractmethod
-    def put(self, writes: Sequence[Write], first_part: int, place: Place) -> int:
+    def put(self, writes: Sequence[Write], first_part: int, base: int, cells: npt.NDArray[np.int64]) -> int:
         """
         Write observations to the same cells of one array, or of two one after the other.
 
         :param writes: What to write
         :param first_part: Which of ``writes`` to begin with
-        :param place: Where to
+        :param base: First cell of a row
+        :param cells: Any cells of distinct streams instead; empty for the row
         :return: Which part needs help: the frames and entries that its statuses ask for. The number of parts when
             everything is written
         """
@@ -282,9 +283,9 @@ class PlainCoder(FrameCoder):
     def room(self) -> int:
         return HEADER_BYTES + self.layout.frame_bytes + KEY_ALIGNMENT
 
-    def put(self, writes: Sequence[Write], first_part: int, place: Place) -> int:
+    def put(self, writes: Sequence[Write], first_part: int, base: int, cells: npt.NDArray[np.int64]) -> int:
         state, layout = self.state, self.layout
-        cells = place.all_cells(self.n_streams)
+        cells = all_cells(base, cells, self.n_streams)
         streams = cells % self.n_streams
         for part in range(first_part, len(writes)):
             index, memory = writes[part]

@@ -60,7 +60,7 @@ OLDEST = 42
 PATTERNS = 43
 PATTERN_COUNT = 44
 ZEROS = 45
-_WORDS = 46
+CONTROL_WORDS = 46
 
 
 class Control:
@@ -72,22 +72,13 @@ class Control:
     """
 
     def __init__(self, numbers: Mapping[int, int], arrays: Mapping[int, npt.NDArray[Any]]) -> None:
-        self.words: npt.NDArray[np.int64] = np.zeros(_WORDS, dtype=np.int64)
+        # Replaced when they grow; then another control is needed.
+        self.pointers, self.directory, self.patterns = arrays[POINTERS], arrays[DIRECTORY], arrays[PATTERNS]
+        self.words: npt.NDArray[np.int64] = np.zeros(CONTROL_WORDS, dtype=np.int64)
         self._arrays = dict(arrays)
         for word, number in numbers.items():
             self.words[word] = number
         for word, array in arrays.items():
             assert array.flags.c_contiguous, f"word {word} needs memory in one piece"
             self.words[word] = array.ctypes.data
-
-    def holds(self, pointers: npt.NDArray[Any], directory: npt.NDArray[Any], patterns: npt.NDArray[Any]) -> bool:
-        """
-        Tell whether the arrays that are replaced when they grow are still these.
-
-        :param pointers: Addresses of the segments
-        :param directory: Locations of the groups
-        :param patterns: The patterns
-        :return: Whether they are
-        """
-        arrays = self._arrays
-        return arrays[POINTERS] is pointers and arrays[DIRECTORY] is directory and arrays[PATTERNS] is patterns
+        self.address = int(self.words.ctypes.data)

@@ -19,7 +19,7 @@ PATTERN_BYTES = 2
 WRITTEN = 3
 BLOCK_CELLS = 4
 OVERWRITTEN = 5
-_WORDS = 6
+BOOK_WORDS = 6
 
 
 class FrameIndex:
@@ -43,10 +43,11 @@ class FrameIndex:
         self.oldest: npt.NDArray[np.int64] = np.full((blocks, n_streams), NOTHING, dtype=np.int64)
         self.written: npt.NDArray[np.bool_] = np.zeros(blocks, dtype=np.bool_)
         # The same for compiled code, which also counts there how many written cells were written again.
-        self.book: npt.NDArray[np.int64] = np.zeros(_WORDS, dtype=np.int64)
+        self.book: npt.NDArray[np.int64] = np.zeros(BOOK_WORDS, dtype=np.int64)
         self._keep_book()
 
     def _keep_book(self) -> None:
+        self.book_address = int(self.book.ctypes.data)
         self.book[NEWEST] = self.newest.ctypes.data
         self.book[PATTERN] = self.pattern.ctypes.data
         self.book[PATTERN_BYTES] = self.pattern.itemsize

@@ -19,8 +19,6 @@ MIN_FRAME_BYTES = 32
 """Smaller frames are not worth a reference each."""
 
 _BYTES = np.dtype(np.uint8)
-# For each number of axes the order in which the second comes last.
-_TURNS = [(0, *range(2, ndim), 1) if ndim > 1 else (0,) for ndim in range(8)]
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,15 @@ class FrameLayout:
         """Bytes of an observation."""
         return self.depth * self.frame_bytes
 
+    @cached_property
+    def turned_strides(self) -> tuple[int, ...] | None:
+        """Strides of a batch whose stack is its second axis, but the last in memory; None where the stack is elsewhere."""
+        if self.axis or len(self.obs_shape) < 2:
+            return None
+        turned = (*self.obs_shape[1:], self.length)
+        steps = [math.prod(turned[place:]) * self.itemsize for place in range(len(turned) + 1)]
+        return steps[0], steps[-1], *steps[1:-1]
+
     def split(self, obs: ByteArray) -> ByteArray:
         """
         Cut observations into frames.
@@ -167,7 +174,7 @@ def find_stack(obs_shape: tuple[int, ...], itemsize: int, before: ByteArray, aft
     return None
 
 
-def memory_order(obs: npt.NDArray[Any], axis: int) -> tuple[ByteArray, bool]:
+def memory_order(obs: npt.NDArray[Any], layout: FrameLayout) -> tuple[ByteArray, bool]:
     """
     Take the bytes of a batch as they lie in memory, where that is one of two orders that the coder can walk.
 
@@ -175,16 +182,12 @@ def memory_order(obs: npt.NDArray[Any], axis: int) -> tuple[ByteArray, bool]:
     cost a strided copy of everything, although only the newest frame is of interest.
 
     :param obs: ``(n, *obs_shape)``
-    :param axis: Axis of the stack in ``obs_shape``
+    :param layout: The layout
     :return: The bytes, and whether the stack's axis is the last in memory while it is the first in ``obs``
     """
-    turned = False
     flags = obs.flags
-    if not flags.c_contiguous:
-        swapped = obs.transpose(_TURNS[obs.ndim]) if axis == 0 and 2 < obs.ndim < len(_TURNS) else obs
-        turned = swapped.flags.c_contiguous
-        obs = swapped if turned else np.ascontiguousarray(obs)
-    memory = obs.reshape(-1)
+    turned = not flags.c_contiguous and obs.strides == layout.turned_strides
+    memory = obs.ravel("K" if turned else "C")
     if memory.dtype is not _BYTES:
         memory = memory.view(_BYTES)
     # Compiled code knows only one kind of array.

@@ -35,7 +35,7 @@ from sb3_extra_buffers.storage.records import (
     put_u32,
 )
 from sb3_extra_buffers.storage.segments import NEWEST_KEY, READ_AHEAD, RESERVED
-from sb3_extra_buffers.storage.streams import NO_CELLS, Place
+from sb3_extra_buffers.storage.streams import NO_CELLS
 
 _BODY = HEADER_BYTES + KEY_OFFSET_BYTES
 _U32 = 4
@@ -43,8 +43,8 @@ _EMPTY_LOCATIONS: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 _EMPTY_EXPANSIONS: npt.NDArray[np.uint64] = np.empty((0, 3), dtype=np.uint64)
 _CACHED = 1 << 24  # a log of fewer bytes is in the processor's caches, about
 _CODEC_EFFORT = 16  # how much longer a codec takes for a byte than copying it does
-_DAMAGED = "a stored group of frames is damaged; what was asked for cannot be decoded"
 _NO_BYTES: ByteArray = np.empty(0, dtype=np.uint8)
+_DAMAGED = "a stored group of frames is damaged; what was asked for cannot be decoded"
 
 
 def _address(array: ByteArray) -> np.uint64:
@@ -119,11 +119,19 @@ class ReferenceCoder(FrameCoder):
 
     @property
     def _control(self) -> npt.NDArray[np.int64]:
+        return self._binding().words
+
+    def _binding(self) -> Control:
         """What compiled code works on, made again when one of the arrays that grow has been replaced."""
         bound = self._bound
-        if bound is None or not bound.holds(self.log.pointers, self.directory.locations, self.patterns.offsets):
+        if (
+            bound is None
+            or bound.pointers is not self.log.pointers
+            or bound.directory is not self.directory.locations
+            or bound.patterns is not self.patterns.offsets
+        ):
             self._bound = bound = control_of(self, self._geometry, self._zeros)
-        return bound.words
+        return bound
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
@@ -153,14 +161,23 @@ class ReferenceCoder(FrameCoder):
         whole = self.layout.depth == 1 and not self.state.turned
         return self.tail[:, : self.layout.frame_bytes] if whole else self.state.last
 
-    def put(self, writes: Sequence[Write], first_part: int, place: Place) -> int:
+    def put(self, writes: Sequence[Write], first_part: int, base: int, cells: npt.NDArray[np.int64]) -> int:
         (index, new), (other, other_new) = writes[0], writes[-1]
-        other_new = other_new if len(writes) > 1 else _NO_BYTES
-        return int(
-            self._put(
-                self._control, index.book, other.book, new, other_new, first_part, place.base, place.cells, self.state.turned
-            )
+        # Addresses where they are at hand: an array takes compiled code longer to accept.
+        part: int = self._put(
+            self._binding().address,
+            index.book_address,
+            other.book_address,
+            new,
+            other_new,
+            len(writes),
+            first_part,
+            base,
+            cells.ctypes.data if len(cells) else 0,
+            len(cells),
+            self.state.turned,
         )
+        return part
 
     def release(self, oldest_frame: npt.NDArray[np.int64]) -> None:
         super().release(oldest_frame)

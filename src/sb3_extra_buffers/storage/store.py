@@ -16,7 +16,7 @@ from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT
 from sb3_extra_buffers.storage.methods import CoderSpec
 from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, ZERO
 from sb3_extra_buffers.storage.records import padded_rows
-from sb3_extra_buffers.storage.streams import NO_CELLS, Place
+from sb3_extra_buffers.storage.streams import NO_CELLS, all_cells
 
 _LAST_PROBE = 1 << 12
 _FIRST_CHECK = 1 << 10
@@ -129,7 +129,7 @@ class FrameStore:
         :param row: Row of ``n_streams`` cells
         :param parts: For each array its index and ``(n_streams, *obs_shape)`` of the store's dtype, in any memory order
         """
-        self._write(parts, Place(row * self.n_streams, NO_CELLS))
+        self._write(parts, row * self.n_streams, NO_CELLS)
 
     def write_cells(self, index: FrameIndex, cells: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> None:
         """
@@ -150,43 +150,38 @@ class FrameStore:
                     break
                 seen.add(stream)
                 stop += 1
-            self._write([(index, obs[start:stop])], Place(0, cells[start:stop]))
+            self._write([(index, obs[start:stop])], 0, cells[start:stop])
             start = stop
 
-    def _write(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], place: Place) -> None:
+    def _write(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], base: int, cells: npt.NDArray[np.int64]) -> None:
         if self.must_compact:
             self._rebuild(self.layout)
         try:
-            self._write_parts(parts, place)
+            writes: list[Write] = []
+            for index, obs in parts:
+                self.writes += 1
+                if self.writes == self.next_probe:
+                    self._put(writes, base, cells)
+                    writes = []
+                    self._probe(all_cells(base, cells, self.n_streams) % self.n_streams, obs)
+                memory, turned = memory_order(obs, self.layout)
+                if turned != self.coder.state.turned:
+                    self._put(writes, base, cells)
+                    writes = []
+                    self._turn(turned)
+                writes.append((index, memory))
+            self._put(writes, base, cells)
         except BaseException:  # Ctrl-C, too
             self.coder.forget_last()
             raise
 
-    def _write_parts(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], place: Place) -> None:
-        coder = self.coder
-        writes: list[Write] = []
-        for index, obs in parts:
-            self.writes += 1
-            if self.writes == self.next_probe:
-                self._put(writes, place)
-                writes = []
-                self._probe(place.all_cells(self.n_streams) % self.n_streams, obs)
-                coder = self.coder
-            memory, turned = memory_order(obs, self.layout.axis)
-            if turned != coder.state.turned:
-                self._put(writes, place)
-                writes = []
-                self._turn(turned)
-            writes.append((index, memory))
-        self._put(writes, place)
-
-    def _put(self, writes: Sequence[Write], place: Place) -> None:
+    def _put(self, writes: Sequence[Write], base: int, cells: npt.NDArray[np.int64]) -> None:
         part = 0
         while part < len(writes):
-            part = self.coder.put(writes, part, place)
+            part = self.coder.put(writes, part, base, cells)
             if part < len(writes):
                 index, memory = writes[part]
-                self._help(index, memory, place.all_cells(self.n_streams))
+                self._help(index, memory, all_cells(base, cells, self.n_streams))
                 part += 1
 
     def _help(self, index: FrameIndex, memory: ByteArray, cells: npt.NDArray[np.int64]) -> None:

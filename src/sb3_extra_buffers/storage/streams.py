@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -38,22 +36,13 @@ class StreamState:
         self.status: npt.NDArray[np.int64] = np.zeros(n_streams, dtype=np.int64)
 
 
-class Place(NamedTuple):
+def all_cells(base: int, cells: npt.NDArray[np.int64], n_streams: int) -> npt.NDArray[np.int64]:
     """
-    Where observations go: a row of cells, or any cells of distinct streams.
+    List the cells that observations go to: a row of cells, or any cells of distinct streams.
 
     :param base: First cell of the row
     :param cells: The cells; empty for the row
+    :param n_streams: Cells in a row
+    :return: All of them
     """
-
-    base: int
-    cells: npt.NDArray[np.int64]
-
-    def all_cells(self, n_streams: int) -> npt.NDArray[np.int64]:
-        """
-        List the cells.
-
-        :param n_streams: Cells in a row
-        :return: All of them
-        """
-        return self.cells if len(self.cells) else np.arange(self.base, self.base + n_streams)
+    return cells if len(cells) else np.arange(base, base + n_streams)

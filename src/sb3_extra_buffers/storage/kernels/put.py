@@ -11,6 +11,7 @@ from numba import int64, uint8, uint16, uint32, uint64
 
 from sb3_extra_buffers.codecs._jit import jit_kernel
 from sb3_extra_buffers.storage.control import (
+    CONTROL_WORDS,
     COUNTS,
     DEPTH,
     ENTRY_NEWEST,
@@ -38,7 +39,7 @@ from sb3_extra_buffers.storage.control import (
     TAIL,
     TAIL_IS_NEWEST,
 )
-from sb3_extra_buffers.storage.frame_index import BLOCK_CELLS, NEWEST, OVERWRITTEN, PATTERN, PATTERN_BYTES, WRITTEN
+from sb3_extra_buffers.storage.frame_index import BLOCK_CELLS, BOOK_WORDS, NEWEST, OVERWRITTEN, PATTERN, PATTERN_BYTES, WRITTEN
 from sb3_extra_buffers.storage.kernels.groups import close_group, code_patch, open_group
 from sb3_extra_buffers.storage.kernels.memory import (
     address_of,
@@ -225,6 +226,7 @@ def _enter(control, book, base, cells, count):
 
 @jit_kernel
 def _put_part(control, book, new, base, cells, turned):
+    """Write observations into one array; tells whether that is all done."""
     n = control[N_STREAMS]
     depth = control[DEPTH]
     stride = control[STRIDE]
@@ -277,27 +279,30 @@ def _put_part(control, book, new, base, cells, turned):
 
 
 @jit_kernel
-def put(control, book, other_book, new, other_new, first_part, base, cells, turned):
+def put(control, book, other_book, new, other_new, parts, first_part, base, cells, count, turned):
     """
     Write observations into one array, or the same cells of two, as far as that goes without Python.
 
-    :param control: See ``control.Control``
-    :param book: Of the index
-    :param other_book: Of the second index
+    :param control: Address of it, see ``control.Control``
+    :param book: Address of that of the index
+    :param other_book: Address of that of the second index
     :param new: Observations in memory order, as bytes
-    :param other_new: Those of the second array, none where there is only one
+    :param other_new: Those of the second array
+    :param parts: Number of arrays
     :param first_part: 1 to begin with the second array
     :param base: First cell
-    :param cells: Cells of distinct streams instead; empty for one of every stream
+    :param cells: Address of cells of distinct streams instead
+    :param count: How many they are; 0 for a row of all streams
     :param turned: Memory order
     :return: Which part needs help; its statuses are filled. The number of parts when there is nothing left to do
     """
-    parts = 2 if len(other_new) else 1
+    words = numbers_at(control, CONTROL_WORDS)
+    places = numbers_at(cells, count)
     for part in range(first_part, parts):
         if part == 0:
-            done = _put_part(control, book, new, base, cells, turned)
+            done = _put_part(words, numbers_at(book, BOOK_WORDS), new, base, places, turned)
         else:
-            done = _put_part(control, other_book, other_new, base, cells, turned)
+            done = _put_part(words, numbers_at(other_book, BOOK_WORDS), other_new, base, places, turned)
         if not done:
             return part
     return parts
