@@ -3,7 +3,8 @@ The first fill of a replay buffer: what an ``add`` takes while SB3's arrays are 
 
 NumPy asks Linux for huge pages: one ``add`` in a dozen waits until 2 MB are cleared, and no low quantile sees that. With pages
 of 4 KB (``NUMPY_MADVISE_HUGEPAGE=0``) each ``add`` waits for its own few, so that every quantile has its share. Both are
-measured, SB3's buffer and ours in turns, each in a process of its own.
+measured, SB3's buffer and ours in turns, each in a process of its own. Linux must give huge pages only to those who ask
+(``madvise`` in ``/sys/kernel/mm/transparent_hugepage/enabled``), else the two are the same.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from kit.data import DATASETS, load
-from kit.process import report, run_worker, settle, summary
+from kit.process import report, run_worker, summary
 from kit.results import ResultFile, console, options
 from kit.targets import DEFAULT
 from play import ensure
@@ -25,7 +25,6 @@ from rich.table import Table
 SIDES = ("sb3", DEFAULT)
 PAGES: dict[str, dict[str, str]] = {"huge": {}, "small": {"NUMPY_MADVISE_HUGEPAGE": "0"}}
 CHOSEN = ("mspacman", "pong-single", "doom-labels")
-_WARM_ROWS = 300
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, float]:
@@ -36,17 +35,13 @@ def measure(job: Mapping[str, Any]) -> dict[str, float]:
     :return: Times of ``add``
     """
     from gymnasium import spaces
-    from kit.measure import fill, make_replay
+    from kit.measure import fill, make_replay, touch, warm_up
 
     dataset = DATASETS[job["dataset"]]
     recording = load(dataset, Path(job["cache"]))
     space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
-    for _ in islice(recording.transitions(dataset.stack), _WARM_ROWS):
-        pass
-    small = make_replay(job["side"], 32 * dataset.n_envs, space, action_space, dataset.n_envs)
-    fill(small, recording.transitions(dataset.stack), 48)
-    del small
-    settle()
+    touch(dataset, recording)
+    warm_up(job["side"], dataset, recording)
     buffer = make_replay(job["side"], job["transitions"], space, action_space, dataset.n_envs)
     return summary(fill(buffer, recording.transitions(dataset.stack), job["transitions"] // dataset.n_envs))
 

@@ -352,6 +352,18 @@ def scribble(obs: Any) -> None:
 # -- comparison -------------------------------------------------------------------------------------------------------
 
 
+def bits_of(array: np.ndarray[Any, Any]) -> bytes:
+    """
+    Take the bytes of an array, without those of an x86 ``longdouble`` that are not part of the number and hold anything.
+
+    :param array: The array
+    :return: Its bytes
+    """
+    if array.dtype == np.longdouble and np.finfo(np.longdouble).nmant == 63:
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)[:, :10].tobytes()
+    return array.tobytes()
+
+
 def assert_same_bits(ours: Any, theirs: Any, what: str = "") -> None:
     """
     Compare arrays or tensors in type, shape, device and every bit.
@@ -374,10 +386,7 @@ def assert_same_bits(ours: Any, theirs: Any, what: str = "") -> None:
         ours, theirs = ours.cpu().numpy(), theirs.cpu().numpy()
     assert ours.dtype == theirs.dtype, what
     assert ours.shape == theirs.shape, what
-    if ours.dtype == np.longdouble:  # has bytes that are not part of the number, and hold anything
-        np.testing.assert_array_equal(ours, theirs, err_msg=what)
-        np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs), err_msg=what)
-    elif ours.tobytes() != theirs.tobytes():
+    if bits_of(ours) != bits_of(theirs):
         np.testing.assert_array_equal(ours, theirs, err_msg=what)  # shows where
         raise AssertionError(f"{what}: equal values, different bits")
 

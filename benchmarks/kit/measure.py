@@ -14,7 +14,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 
-from kit.data import DATASETS, Transition, load
+from kit.data import DATASETS, Dataset, Recording, Transition, load
 from kit.process import anonymous_bytes, digest, settle, summary, time_calls
 
 SB3 = "sb3"
@@ -103,6 +103,36 @@ def _collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> 
     return times
 
 
+def warm_up(method: str, dataset: Dataset, recording: Recording, rows: int = 48) -> None:
+    """
+    Load and compile what the buffer of one side needs, with a small one.
+
+    :param method: ``sb3`` for SB3's, else the method of ours
+    :param dataset: What to fill it with
+    :param recording: Its recording
+    :param rows: How many rows to add
+    """
+    space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
+    small = make_replay(method, 32 * dataset.n_envs, space, action_space, dataset.n_envs)
+    fill(small, recording.transitions(dataset.stack), rows)
+    for size in (32, 256):
+        small.sample(size)
+    del small
+    settle()
+
+
+def touch(dataset: Dataset, recording: Recording) -> None:
+    """
+    Have the beginning of a recording brought into memory.
+
+    :param dataset: The dataset
+    :param recording: Its recording
+    """
+    for _ in islice(recording.transitions(dataset.stack), _WARM_ROWS):
+        pass
+    settle()
+
+
 def measure_rollout(
     buffer: RolloutBuffer, streams: Callable[[], Iterator[Transition]], rows: int, seconds: float
 ) -> dict[str, Any]:
@@ -157,16 +187,9 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     def streams() -> Iterator[Transition]:
         return recording.transitions(dataset.stack)
 
-    for _ in islice(streams(), _WARM_ROWS):
-        pass
-    settle()
+    touch(dataset, recording)
     without_code = anonymous_bytes()
-    small = make_replay(method, 32 * n_envs, space, action_space, n_envs)
-    fill(small, streams(), min(rows, 48))
-    for size in (32, 256):
-        small.sample(size)
-    del small
-    settle()
+    warm_up(method, dataset, recording, min(rows, 48))
     before = anonymous_bytes()
 
     start = time.perf_counter()

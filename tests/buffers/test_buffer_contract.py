@@ -86,10 +86,13 @@ def batches(buffer: Any, seed: int = 0) -> list[Any]:
     return [buffer.sample(30)] if isinstance(buffer, ReplayBuffer) else list(buffer.get(7))
 
 
-def step_for(cls: Any, obs: Any, n_envs: int = 2, next_obs: Any = None) -> tuple[Any, ...]:
+SAME_AGAIN = object()
+
+
+def step_for(cls: Any, obs: Any, n_envs: int = 2, next_obs: Any = SAME_AGAIN) -> tuple[Any, ...]:
     """Arguments of ``add``."""
     if is_replay(cls):
-        following = obs if next_obs is None else next_obs
+        following = obs if next_obs is SAME_AGAIN else next_obs
         return obs, following, np.zeros(n_envs), np.zeros(n_envs), np.zeros(n_envs), [{}] * n_envs
     return obs, np.zeros(n_envs), np.zeros(n_envs), np.zeros(n_envs), th.zeros(n_envs), th.zeros(n_envs)
 
@@ -264,6 +267,7 @@ BAD_IMAGES = {
     "channel-last": (np.zeros((2, 12, 16, 4), np.uint8), ValueError, "shape"),
     "one row less": (np.zeros((2, 4, 11, 16), np.uint8), ValueError, "shape"),
     "scalar": (0, ValueError, "shape"),
+    "nothing": (None, ValueError, "shape"),
     "floats": (np.full((2, 4, 12, 16), 0.5), TypeError, "float64"),
     "whole floats": (np.zeros((2, 4, 12, 16), np.float32), TypeError, "float32"),
     "complex": (np.zeros((2, 4, 12, 16), np.complex64), TypeError, "complex"),

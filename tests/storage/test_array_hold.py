@@ -81,7 +81,13 @@ def test_only_rows_of_its_own_type_are_taken_as_they_are() -> None:
     stream = Stream(0, 2, (1, 9, 8), np.uint8, "game")
     one, other = pair_of_arrays(stream, None)
     obs, next_obs = stream.step()[:2]
-    for given in ((obs[:1], next_obs), (obs, next_obs[:1]), (obs.astype(float), next_obs), (obs, next_obs.tolist())):
+    for given in (
+        (obs[:1], next_obs),
+        (obs, next_obs[:1]),
+        (obs.astype(float), next_obs),
+        (obs, next_obs.tolist()),
+        (obs, None),
+    ):
         assert not one.hold_as_is(*given)
     one[0] = HELD
     assert not np.asarray(one).any()

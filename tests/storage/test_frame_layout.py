@@ -70,6 +70,15 @@ def test_transposed_memory_is_not_copied() -> None:
     assert turned and np.shares_memory(taken, memory)
 
 
+def test_a_new_axis_of_one_is_not_copied_either() -> None:
+    """One environment: the stride of the first axis may be anything, and says nothing."""
+    memory = np.arange(9 * 7 * 4, dtype=np.uint8).reshape(9, 7, 4)
+    one = memory.transpose(2, 0, 1)[None]
+    assert one.strides[0] == 0
+    taken, turned = memory_order(one, FrameLayout.whole((4, 9, 7), 1))
+    assert turned and np.shares_memory(taken, memory) and taken.tobytes() == memory.tobytes()
+
+
 KINDS = {
     "gray, channel-last": ((7, 9, 1), 2, (2, 1)),
     "gray, channel-first": ((1, 7, 9), 0, (0, 1)),

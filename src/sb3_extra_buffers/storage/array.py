@@ -216,28 +216,25 @@ class CompressedArray:
         :param partners: Observations for the same row of its partner, written after those of this array
         :return: What to assign to the row, of the partner, too
         """
-        if not self.hold_as_is(obs, partners):
-            obs = self._checked(obs, self._row_shape)
-            self._held = (obs,) if partners is None else (obs, self._checked(partners, self._row_shape))
+        rows = (obs,) if partners is None else (obs, partners)
+        if not self.hold_as_is(*rows):
+            self._held = tuple([self._checked(row, self._row_shape) for row in rows])
         return HELD
 
-    def hold_as_is(self, obs: Any, partners: Any = None) -> bool:
+    def hold_as_is(self, *rows: Any) -> bool:
         """
-        Take observations as ``hold`` does, if they have the shape and type of a row.
+        Take observations as ``hold`` does, if all of them have the shape and type of a row.
 
-        :param obs: See ``hold``
-        :param partners: See ``hold``
+        :param rows: Those of this array, and those of its partner, if it is to have some
         :return: Whether they have; if not, nothing is taken
         """
+        if not self._stores_as_is:
+            return False
         shape, dtype = self._row_shape, self.dtype
-        if not self._stores_as_is or type(obs) is not np.ndarray or obs.dtype != dtype or obs.shape != shape:
-            return False
-        if partners is None:
-            self._held = (obs,)
-        elif type(partners) is np.ndarray and partners.dtype == dtype and partners.shape == shape:
-            self._held = (obs, partners)
-        else:
-            return False
+        for row in rows:
+            if type(row) is not np.ndarray or row.dtype != dtype or row.shape != shape:
+                return False
+        self._held = rows
         return True
 
     def _write_held(self, index: Any) -> None:

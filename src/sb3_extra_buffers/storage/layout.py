@@ -104,6 +104,16 @@ class FrameLayout:
         steps = [math.prod(turned[place:]) * self.itemsize for place in range(len(turned) + 1)]
         return steps[0], steps[-1], *steps[1:-1]
 
+    def is_turned(self, obs: npt.NDArray[Any]) -> bool:
+        """
+        Tell whether a batch has these strides; those of a single observation do not depend on how many there are.
+
+        :param obs: ``(n, *obs_shape)``
+        :return: Whether it has
+        """
+        wanted = self.turned_strides
+        return obs.strides == wanted or (wanted is not None and len(obs) == 1 and obs.strides[1:] == wanted[1:])
+
     def split(self, obs: ByteArray) -> ByteArray:
         """
         Cut observations into frames.
@@ -186,7 +196,7 @@ def memory_order(obs: npt.NDArray[Any], layout: FrameLayout) -> tuple[ByteArray,
     :return: The bytes, and whether the stack's axis is the last in memory while it is the first in ``obs``
     """
     flags = obs.flags
-    turned = not flags.c_contiguous and obs.strides == layout.turned_strides
+    turned = not flags.c_contiguous and layout.is_turned(obs)
     memory = obs.ravel("K" if turned else "C")
     if memory.dtype is not _BYTES:
         memory = memory.view(_BYTES)

@@ -139,7 +139,7 @@ class FrameStore:
         :param cells: ``(m,)``
         :param obs: ``(m, *obs_shape)`` of the store's dtype
         """
-        cells = np.ascontiguousarray(cells)
+        cells = np.ascontiguousarray(cells, dtype=np.int64)  # compiled code gets the address
         streams = cells % self.n_streams
         start = 0
         while start < len(cells):  # as far as streams are distinct
