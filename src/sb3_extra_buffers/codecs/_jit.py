@@ -13,6 +13,9 @@ logger = logging.getLogger(__name__)
 
 _announced = False
 
+# Where kernels, and the constants that are compiled into them, live.
+_COMPILED_LAYERS = ("codecs", "storage", "compressed")
+
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
@@ -58,7 +61,8 @@ def announce_compilation(kernel: Any) -> None:
 
 @cache
 def _stamp_of_sources() -> tuple[tuple[str, int, int], ...]:
-    """What tells one state of this package's source from another."""
+    """What tells one state of the source that kernels are compiled from from another."""
     root = Path(__file__).parents[1]
-    files = [(path, path.stat()) for path in sorted(root.rglob("*.py"))]
+    paths = [path for layer in _COMPILED_LAYERS for path in (root / layer).rglob("*.py")]
+    files = [(path, path.stat()) for path in sorted(paths)]
     return tuple((str(path.relative_to(root)), stat.st_mtime_ns, stat.st_size) for path, stat in files)
