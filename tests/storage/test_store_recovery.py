@@ -200,7 +200,7 @@ HOUSEKEEPING: dict[str, tuple[Any, ...]] = {
     "release": (SegmentLog.release, SegmentLog._free, ReferenceCoder.release, Segment.clear),
     "segments": (SegmentLog.open_segment, SegmentLog._refresh_pointers, Segment.__init__),
     "groups": (ReferenceCoder._open, ReferenceCoder._close, ReferenceCoder._store_key, ReferenceCoder._open_coded),
-    "rebuilding": (FrameStore._rebuild, FrameStore._become, FrameIndex.become, FrameIndex.narrow),
+    "rebuilding": (FrameStore._rebuild, FrameStore._settle, FrameIndex.become, FrameIndex.narrow),
 }
 
 

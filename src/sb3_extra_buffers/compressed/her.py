@@ -14,7 +14,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
 from sb3_extra_buffers.compressed.valid_slots import ValidSlots
-from sb3_extra_buffers.storage.session import ReadSession, current_session
+from sb3_extra_buffers.storage.session import current_session, read_in_session
 
 
 class _Slotless(DictReplayBuffer):
@@ -112,6 +112,5 @@ class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
 
     def _sample_goals(self, batch_indices: npt.NDArray[Any], env_indices: npt.NDArray[Any]) -> npt.NDArray[Any]:
         # A goal is taken from another place than the sample is, so what lies beside it is not wanted.
-        with ReadSession(paired=False):
-            goals: npt.NDArray[Any] = super()._sample_goals(batch_indices, env_indices)
+        goals: npt.NDArray[Any] = read_in_session(False, super()._sample_goals, batch_indices, env_indices)
         return goals

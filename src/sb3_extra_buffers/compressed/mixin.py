@@ -16,7 +16,7 @@ from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
 from sb3_extra_buffers.compressed import freed_memory
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.storage import HELD, CompressedArray, MemoryUsage, cast_exactly, check_dtypes, make_spec
-from sb3_extra_buffers.storage.session import ReadSession, current_session
+from sb3_extra_buffers.storage.session import current_session, read_in_session
 
 Observations = CompressedArray | npt.NDArray[Any]
 
@@ -69,12 +69,20 @@ def _full_signature(cls: type) -> inspect.Signature:
     return inspect.Signature(list(parameters.values()))
 
 
+_KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
+_READING = {"sample", "get", "_get_samples", "_normalize_obs", "_get_real_samples", "_get_virtual_samples", "to_torch"}
+
+
 def _only_stores(cls: type) -> bool:
     """Whether all that ``add`` of the parents does with observations is to assign them, which is known of SB3's."""
     ours = [place for place, parent in enumerate(cls.__mro__) if issubclass(parent, CompressedBuffer)]
     after = cls.__mro__[max(ours) + 1 :]
-    known = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
-    return all(parent.__module__.startswith(known) for parent in after if "add" in vars(parent))
+    return all(parent.__module__.startswith(_KNOWN) for parent in after if "add" in vars(parent))
+
+
+def _lets_go(cls: type) -> bool:
+    """Whether whoever reads observations leaves them alone once they are a tensor, which is known of SB3's code and ours."""
+    return all(parent.__module__.startswith(_KNOWN) for parent in cls.__mro__ if _READING & vars(parent).keys())
 
 
 class CompressedBuffer(BaseBuffer):
@@ -91,6 +99,7 @@ class CompressedBuffer(BaseBuffer):
     """Whether the parent reads ``observations`` and ``next_observations`` at the same places."""
 
     _takes_held: ClassVar[bool] = False
+    _gives_memory: ClassVar[bool] = False
 
     observations: Any
     next_observations: Any
@@ -98,6 +107,7 @@ class CompressedBuffer(BaseBuffer):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._takes_held = _only_stores(cls)
+        cls._gives_memory = _lets_go(cls)
         cls.__signature__ = _full_signature(cls)  # type: ignore[attr-defined]
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
@@ -221,18 +231,24 @@ class CompressedBuffer(BaseBuffer):
         """Reset the buffer; a rollout buffer also forgets its observations."""
         if not self._owns_observations:
             return super().reset()
-        before, space = self.__dict__["observations"], self.observation_space
-        self._adopt(_hollow(space))
-        super().reset()
-        self._adopt(space)
-        if self.__dict__["observations"] is before:
+        # The parent makes new arrays, for which it must not see the real space. It does so in a copy, and what it has done
+        # is taken over in one step: whenever Ctrl-C comes, this buffer is either not reset or reset.
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._adopt(_hollow(self.observation_space))
+        super(CompressedBuffer, twin).reset()
+        twin._adopt(self.observation_space)
+        forgets = twin.__dict__["observations"] is not self.__dict__["observations"]
+        if forgets:
+            twin._install()
+        self.__dict__.update(twin.__dict__)
+        if not forgets:
             return
         for array in self._arrays["observations"].values():
             if isinstance(array, CompressedArray):
                 array.clear()
             else:
                 array[:] = 0
-        self._install()
 
     def memory_usage(self) -> MemoryUsage:
         """
@@ -265,7 +281,8 @@ class CompressedBuffer(BaseBuffer):
             value = np.asarray(value)
             if scalar and value.size == self.n_envs:
                 value = value.reshape(shape)
-            if value.shape != shape:
+            # With one environment SB3 takes an observation as it is, too.
+            if value.shape != shape and not (self.n_envs == 1 and value.shape == shape[1:]):
                 label = name if key is None else f"{name}[{key!r}]"
                 raise ValueError(
                     f"{label} has shape {value.shape}, but {self.n_envs} environment(s) of {self._spaces()[key]} give {shape}"
@@ -300,7 +317,7 @@ class CompressedBuffer(BaseBuffer):
         if session is None or not copy or type(array) is not np.ndarray:
             return super().to_torch(array, copy)
         on_cpu = self._on_cpu
-        if not session.take_fresh(array):
+        if not (session.take_fresh(array) and self._gives_memory):
             if not on_cpu:
                 return super().to_torch(array, copy)
             array = array.copy()  # a tensor of a copy is made in a quarter of the time that th.tensor takes
@@ -341,6 +358,9 @@ class CompressedReplay(CompressedBuffer):
         :param args: Actions, rewards, dones, infos
         :param kwargs: Likewise
         """
+        if self.pos >= self.buffer_size:
+            # SB3 counts on and then begins again at 0: between the two the buffer was saved, or Ctrl-C came.
+            self.full, self.pos = True, 0
         if self._holder is not None and self._holder.hold_as_is(obs, next_obs):
             obs = next_obs = HELD
         else:
@@ -363,8 +383,7 @@ class CompressedReplay(CompressedBuffer):
             raise ValueError("cannot sample from an empty buffer: add transitions first")
         if not self._compresses:
             return self._finish(super().sample(batch_size, *args, **kwargs))
-        with ReadSession(self.reads_pairs):
-            return self._finish(super().sample(batch_size, *args, **kwargs))
+        return self._finish(read_in_session(self.reads_pairs, super().sample, batch_size, *args, **kwargs))
 
 
 class CompressedRollout(CompressedBuffer):
@@ -415,5 +434,5 @@ class CompressedRollout(CompressedBuffer):
         return prefetched(batches) if self.prefetch else batches
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
-        with ReadSession(self.reads_pairs):
-            return self._finish(super()._get_samples(*args, **kwargs))  # type: ignore[safe-super]
+        get_samples = super()._get_samples  # type: ignore[safe-super]
+        return self._finish(read_in_session(self.reads_pairs, get_samples, *args, **kwargs))

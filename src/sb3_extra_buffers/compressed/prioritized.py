@@ -185,7 +185,8 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
     def reset(self) -> None:
         """Forget all transitions and their priorities."""
         super().reset()
-        self._tree.clear()
+        # Another one, not this one cleared: a compressed buffer is reset in one step or not at all.
+        self._tree = SumTree(self.buffer_size * self.n_envs)
         self._highest_share = 1.0
 
     def _view_of(self, envs: npt.NDArray[np.int64]) -> Any:

@@ -122,7 +122,12 @@ class FrameCoder(ABC):
         wanted = []
         for index in indexes:
             numbers = heads - ((heads - index.newest[cells]) & ROUND)
-            distances = self.patterns.offsets[index.pattern[cells]]
+            patterns = index.pattern[cells]
+            if (patterns >= len(self.patterns)).any():
+                raise StorageError(f"the index names pattern {patterns.max()}, but there are only {len(self.patterns)}")
+            distances = self.patterns.offsets[patterns]
+            if (numbers[:, None] < distances).any():
+                raise StorageError("the index names a frame from before the first one")
             wanted.append(np.where(distances < 0, ZERO, numbers[:, None] - distances))
         return streams, np.concatenate(wanted, axis=1)
 
@@ -183,6 +188,10 @@ class FrameCoder(ABC):
         oldest_group = oldest_frame >> self.shift
         self.log.release(oldest_group)
         self.directory.oldest[:] = oldest_group
+
+    def check_loaded(self) -> None:
+        """Check what only this kind of coder has, after loading."""
+        return
 
     def forget_last(self) -> None:
         """Take nothing for known, after a write that was cut short: it may be neither what was before nor what came after."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sb3_extra_buffers.storage.coder import FrameCoder, Write
 from sb3_extra_buffers.storage.frame_index import NOTHING, FrameIndex
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order, find_stack, memory_order
+from sb3_extra_buffers.storage.loading import check_store
 from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT
 from sb3_extra_buffers.storage.methods import CoderSpec
 from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, ZERO
@@ -50,6 +51,11 @@ class FrameStore:
         self.make_coder = make_coder
         self.indexes: list[FrameIndex] = []
         self.writes = 0
+        # Set while a write is under way. Who finds it set, in a loaded store or after Ctrl-C, must not go on from what the
+        # store knows of the last observations: that may be half of one write and half of another.
+        self.unfinished = False
+        # What this store is about to become, see ``_rebuild``.
+        self._successor: tuple[FrameStore, list[FrameIndex]] | None = None
         self.next_probe = 1  # which write to look for a frame stack at; 0 for none
         self._begin(FrameLayout.whole(obs_shape, self.dtype.itemsize))
 
@@ -84,6 +90,7 @@ class FrameStore:
 
     def clear(self) -> None:
         """Forget all observations; layout and memory stay."""
+        self._settle()
         for index in self.indexes:
             index.clear()
         before = self._coder
@@ -154,26 +161,28 @@ class FrameStore:
             start = stop
 
     def _write(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], base: int, cells: npt.NDArray[np.int64]) -> None:
+        if self._successor is not None:
+            self._settle()
+        if self.unfinished:
+            self.coder.forget_last()
+        self.unfinished = True
         if self.must_compact:
             self._rebuild(self.layout)
-        try:
-            writes: list[Write] = []
-            for index, obs in parts:
-                self.writes += 1
-                if self.writes == self.next_probe:
-                    self._put(writes, base, cells)
-                    writes = []
-                    self._probe(all_cells(base, cells, self.n_streams) % self.n_streams, obs)
-                memory, turned = memory_order(obs, self.layout)
-                if turned != self.coder.state.turned:
-                    self._put(writes, base, cells)
-                    writes = []
-                    self._turn(turned)
-                writes.append((index, memory))
-            self._put(writes, base, cells)
-        except BaseException:  # Ctrl-C, too
-            self.coder.forget_last()
-            raise
+        writes: list[Write] = []
+        for index, obs in parts:
+            self.writes += 1
+            if self.writes == self.next_probe:
+                self._put(writes, base, cells)
+                writes = []
+                self._probe(all_cells(base, cells, self.n_streams) % self.n_streams, obs)
+            memory, turned = memory_order(obs, self.layout)
+            if turned != self.coder.state.turned:
+                self._put(writes, base, cells)
+                writes = []
+                self._turn(turned)
+            writes.append((index, memory))
+        self._put(writes, base, cells)
+        self.unfinished = False
 
     def _put(self, writes: Sequence[Write], base: int, cells: npt.NDArray[np.int64]) -> None:
         part = 0
@@ -294,6 +303,8 @@ class FrameStore:
         :param cells: ``(m,)``
         :param parts: For each array its index and a C-contiguous output ``(m, *obs_shape)`` of the store's dtype
         """
+        if self._successor is not None:
+            self._settle()
         if len(cells):
             cells = np.ascontiguousarray(cells)  # for another kind of array compiled code would be compiled again
             self.coder.read(cells, [index for index, _ in parts], [_bytes_of(out) for _, out in parts])
@@ -314,6 +325,8 @@ class FrameStore:
         :param parts: As for ``read``
         :return: False, and nothing read, where an index is negative or out of bounds
         """
+        if self._successor is not None:
+            self._settle()
         outs = [_bytes_of(out) for _, out in parts]
         return self.coder.read_pairs(rows, columns, n_rows, [index for index, _ in parts], outs)
 
@@ -408,18 +421,26 @@ class FrameStore:
         if narrow:
             for twin in twins:
                 twin.narrow()
-        try:
-            self._become(fresh, twins)
-        except BaseException:
-            self._become(fresh, twins)  # all of it, or what is stored and where it is would not fit together
-            raise
+        self._successor = (fresh, twins)
+        self._settle()
 
-    def _become(self, fresh: FrameStore, twins: Sequence[FrameIndex]) -> None:
-        """Take over another store; may be done twice."""
+    def _settle(self) -> None:
+        """Become the successor, if there is one; before anything else is done, for an interrupt may have come between."""
+        if self._successor is None:
+            return
+        fresh, twins = self._successor
         for index, twin in zip(self.indexes, twins, strict=True):
             index.become(twin)
-        kept = {name: self.__dict__[name] for name in ("indexes", "writes", "next_probe")}
-        self.__dict__.update(fresh.__dict__, **kept)
+        kept = {name: self.__dict__[name] for name in ("indexes", "writes", "next_probe", "unfinished")}
+        self.__dict__.update(fresh.__dict__, **kept)  # in one step, and with it the successor is none any more
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        check_store(self)
 
     def _remember(self, fresh: FrameStore, stream: int) -> None:
         """Make a stream's last observation the last one in a new store, too."""
