@@ -55,6 +55,20 @@ def add(buffer: Any, pair: tuple[np.ndarray, np.ndarray]) -> None:
     buffer.add(*pair, np.zeros((2, 1)), np.zeros(2), np.zeros(2), [{}, {}])
 
 
+def add_and_save(buffer: Any, pair: tuple[np.ndarray, np.ndarray], at: int) -> tuple[bytes, int]:
+    """
+    Add to a buffer, and save it on the way.
+
+    :param buffer: The buffer
+    :param pair: What to add
+    :param at: After how many instructions to save it; if there are fewer, after all of them
+    :return: What was saved, and how many instructions the ``add`` has
+    """
+    saved: list[bytes] = []
+    instructions = between(lambda: add(buffer, pair), at, lambda: saved.append(pickle.dumps(buffer)))
+    return saved[0] if saved else pickle.dumps(buffer), instructions
+
+
 def check(buffer: Any, rows: dict[int, tuple[np.ndarray, np.ndarray]], unsure: int | None = None) -> None:
     """
     Compare what a buffer holds.
@@ -78,14 +92,11 @@ def test_a_buffer_that_is_saved_in_the_middle_of_an_add(method: str, depth: int,
     buffer, rng = filled.buffer, random.Random(0)
     for _ in range(12):
         row, pair = buffer.pos, filled.step()
-        saved: list[bytes] = []
         for_copies = pickle.dumps(buffer)
-        instructions = between(lambda buffer=pickle.loads(for_copies), pair=pair: add(buffer, pair), 1 << 30, lambda: None)
+        _, instructions = add_and_save(pickle.loads(for_copies), pair, 1 << 30)
         places = rng.sample(range(instructions), 5)
-        for place in places[:-1]:
-            copy = pickle.loads(for_copies)
-            between(lambda copy=copy, pair=pair: add(copy, pair), place, lambda copy=copy: saved.append(pickle.dumps(copy)))
-        between(lambda pair=pair: add(buffer, pair), places[-1], lambda: saved.append(pickle.dumps(buffer)))
+        saved = [add_and_save(pickle.loads(for_copies), pair, place)[0] for place in places[:-1]]
+        saved.append(add_and_save(buffer, pair, places[-1])[0])
         before = dict(filled.rows)
         filled.rows[row] = pair
         check(buffer, filled.rows)  # to save does not disturb
