@@ -20,6 +20,7 @@ from sb3_extra_buffers.storage.stacks import Doubt, StackSearch, is_padded
 from sb3_extra_buffers.storage.streams import NO_CELLS, all_cells
 
 _FIRST_CHECK = 1 << 10
+_FEW_SEGMENTS = 3
 _BATCH = 256
 # Patterns that the 16 bits of an index number, and what it can number when they are not enough.
 _NARROW_LIMIT = 1 << 16
@@ -329,6 +330,10 @@ class FrameStore:
         if not sum([index.take_overwritten() for index in self.indexes]):
             return
         self.coder.release(self._oldest_frames())
+        # A ring leaves frames behind in the segment that it is about to leave and in the one that it fills. They go by
+        # themselves, and a log of so few segments would not be smaller without them.
+        if len(self.coder.log.order) <= _FEW_SEGMENTS:
+            return
         held = self.coder.stored_frames
         if held > self.check_at:
             # Cells may be overwritten in any order; then old segments stay for the sake of a few frames.
