@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from observation_streams import METHODS, Stack, Stream
-from store_kit import Ring
+from store_kit import Ring, never_give_up_stacks
 
 import sb3_extra_buffers.storage as storage_package
 from sb3_extra_buffers.storage import CompressedArray, FrameIndex, FrameStore
@@ -102,6 +102,7 @@ def test_one_hard_frame_does_not_make_all_reading_slow(method: str, monkeypatch:
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
 def test_patterns_are_dropped_in_a_wide_index_too(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_NARROW_LIMIT", 40)
+    never_give_up_stacks(monkeypatch)
     rng = np.random.default_rng(0)
     shape = (8, 32)
     array = CompressedArray((60, 1), np.uint8, shape, compression_method=method)
