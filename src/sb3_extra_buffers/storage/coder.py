@@ -70,7 +70,7 @@ class FrameCoder(ABC):
         self.n_streams = n_streams
         self.shift = shift
         self.log = SegmentLog(segment_bytes_for(n_streams, layout.frame_bytes, shared=shift > 0), n_streams)
-        self.directory = GroupDirectory(n_streams)
+        self.directory = GroupDirectory(n_streams, shift)
         # Number of the last stored frame of each stream, and its bytes.
         self.heads: npt.NDArray[np.int64] = np.full(n_streams, -1, dtype=np.int64)
         self.tail = padded_rows(n_streams, layout.frame_bytes)
@@ -253,7 +253,7 @@ class FrameCoder(ABC):
             if self.log.may_have_much_to_release():
                 reclaim()
             self.log.open_segment()
-        elif not self.directory.has_room(stream, group):
+        if not self.directory.has_room(stream, group):
             reclaim()
             self.directory.make_room(stream, group)  # else the same would be asked again soon
         return self.log.current
