@@ -165,7 +165,7 @@ def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 def _plot_points(points: Sequence[Point], title: str, path: Path, families: bool) -> None:
     sb3: Point = (1.0, 1.0, "SB3")
     with plt.rc_context(_STYLE):
-        figure, axes = plt.subplots(figsize=(7.2, 5.2), layout="constrained")
+        figure, axes = plt.subplots(figsize=(6.0, 4.5), layout="constrained")
         _prepare(axes, points, title)
         shown: set[str] = set()
         for x, y, name in points:
@@ -182,7 +182,7 @@ def _plot_points(points: Sequence[Point], title: str, path: Path, families: bool
             )
         place_labels(axes, [sb3, *sorted(points)], bold=("SB3", DEFAULT, DENSE))
         axes.annotate("faster than SB3", (0.015, 0.015), xycoords="axes fraction", fontsize=9, color=BLUE, alpha=0.8)
-        figure.savefig(path, dpi=160)
+        figure.savefig(path, dpi=200)
         plt.close(figure)
 
 
