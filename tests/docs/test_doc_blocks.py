@@ -26,7 +26,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from sb3_extra_buffers.cli.app import build_parser
 from sb3_extra_buffers.training_utils import atari
 
-PAGES = ["../README.md", "../CONTRIBUTING.md", *sorted(path.name for path in DOCS.glob("*.md"))]
+_OUTSIDE = [name for name in ("../README.md", "../CONTRIBUTING.md", "../examples/README.md") if (DOCS / name).exists()]
+PAGES = [*_OUTSIDE, *sorted(path.name for path in DOCS.glob("*.md"))]
 
 # Pages that run as they are written in a test of their own, with the programs they need.
 ELSEWHERE = {"rl-zoo.md": "tests/clients/test_rl_zoo.py", "sbx.md": "tests/clients/test_sbx.py"}
@@ -128,8 +129,12 @@ def check_python(words: list[str]) -> None:
         return
     script = ROOT / words[0]
     assert script.is_file(), f"no file {words[0]}"
-    shared = list((script.parent / "kit").glob("results.py"))
-    source = "".join(path.read_text(encoding="utf-8") for path in (script, *shared))
+    source = script.read_text(encoding="utf-8")
+    # Options that programs of a folder share are declared in a module beside them.
+    beside = [
+        script.parent / f"{name.replace('.', '/')}.py" for name in re.findall(r"^from ([\w.]+) import", source, re.MULTILINE)
+    ]
+    source += "".join(path.read_text(encoding="utf-8") for path in beside if path.is_file())
     for option in (word.partition("=")[0] for word in words[1:] if word.startswith("--")):
         assert f'"{option}"' in source, f"{words[0]} has no {option}"
 

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.anchors.index import slugify
 
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *sorted(DOCS.glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("examples/*.md"))]
 _HTML_LINK = re.compile(r"""<(?:a|img|source|video)\b[^>]*?\b(?:href|src)=["']([^"']+)["']""")
 _DIRECTIVE = re.compile(r"\{(\w+)\}\s*(\S*)")
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -100,7 +100,7 @@ def problem_of(target: str, page: Path) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     problems = {target: problem_of(target, page) for target in links(page.read_text(encoding="utf-8"))}
     assert not {target: problem for target, problem in problems.items() if problem}
