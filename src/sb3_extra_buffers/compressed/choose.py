@@ -1,4 +1,4 @@
-"""The right buffer for an algorithm and an environment, for those who would rather not know class names."""
+"""The right buffer for an algorithm and an environment, for those who do not want to know class names."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def compressed_buffer_for(
     """
     Find the compressed buffer that goes with an algorithm.
 
-    An off-policy algorithm that needs its own buffers names them in a class attribute ``compressed_buffers``: first the one
-    for ordinary observations, then the one for Dict observations. ``PrioritizedDQN`` does this.
+    An off-policy algorithm that needs buffers of its own names them in a class attribute ``compressed_buffers``: the one
+    for Dict observations second, the one for all others first. ``PrioritizedDQN`` does.
 
     :param algorithm_class: An algorithm of SB3, SB3-Contrib or SBX, ``PrioritizedDQN``, or a subclass of one
     :param observation_space: What it observes
     :param options: ``n_steps`` with ``gamma`` for n-step returns, ``her=True`` or any option of ``HerReplayBuffer`` for
-        hindsight experience replay. All others are options of the buffer, for example ``compression_method``, or
-        ``alpha`` if it has priorities
+        hindsight experience replay; all others are options of the buffer, for example ``compression_method``, or
+        ``alpha`` where it has priorities
     :return: The class, and what to pass as ``replay_buffer_kwargs`` or ``rollout_buffer_kwargs``
     """
     kwargs = dict(options)
@@ -72,8 +72,8 @@ def compressed_kwargs(
     :param algorithm_class: As ``compressed_buffer_for`` takes it; instead of ``RecurrentPPO``, which takes no buffer
         class, ``CompressedRecurrentPPO``
     :param env: The environment, or its observation space
-    :param options: As ``compressed_buffer_for`` takes them. With ``n_steps``, pass ``gamma`` here and not to the
-        algorithm: both have to use the same value, so the algorithm gets it from the result
+    :param options: As ``compressed_buffer_for`` takes them. With ``n_steps``, ``gamma`` is given here and not to the
+        algorithm: both have to use the same, so the algorithm gets it from the result
     :return: Keyword arguments of the algorithm
     """
     space = env if isinstance(env, spaces.Space) else getattr(env, "observation_space", None)
