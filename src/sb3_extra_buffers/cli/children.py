@@ -125,7 +125,7 @@ class _Child:
 
 def _why_it_died(exit_code: int | None) -> str:
     if exit_code is not None and -exit_code == getattr(signal, "SIGKILL", None):
-        return "the system killed the measuring process, most likely for want of memory: try a smaller --size"
+        return "the system killed the measuring process, most likely because memory ran out: try a smaller --size"
     return f"the measuring process died with exit code {exit_code}"
 
 

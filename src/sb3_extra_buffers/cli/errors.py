@@ -18,7 +18,7 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The user can mend it: an option, or something to install."""
+    """The user can fix it: an option, or something to install."""
 
     exit_code = WRONG_USAGE
 
