@@ -126,7 +126,7 @@ class FrameCoder(ABC):
             if (patterns >= len(self.patterns)).any():
                 raise StorageError(f"the index names pattern {patterns.max()}, but there are only {len(self.patterns)}")
             distances = self.patterns.offsets[patterns]
-            if (numbers[:, None] < distances).any():
+            if ((distances >= 0) & (numbers[:, None] < distances)).any():
                 raise StorageError("the index names a frame from before the first one")
             wanted.append(np.where(distances < 0, ZERO, numbers[:, None] - distances))
         return streams, np.concatenate(wanted, axis=1)
