@@ -1,12 +1,12 @@
 """Record episodes, save them, look at them, and hand them on."""
 
 from sb3_extra_buffers.recording.buffers import (
-    CompressedRecordBuffer,
     DummyRecordBuffer,
     FramelessRecordBuffer,
     RecordBuffer,
 )
 from sb3_extra_buffers.recording.callbacks import RecordCallback
+from sb3_extra_buffers.recording.compressed_buffer import CompressedRecordBuffer
 from sb3_extra_buffers.recording.errors import RecordingError
 from sb3_extra_buffers.recording.files import RecordingInfo, is_recording, load_recording, recording_info
 from sb3_extra_buffers.recording.minari_datasets import export_minari, import_minari

@@ -53,7 +53,9 @@ class Column:
         chunk, row = divmod(number, self._rows_a_chunk) if self._capacity is None else (0, number % self._rows_a_chunk)
         if chunk == len(self.chunks):
             self.chunks.append(self._make(self._rows_a_chunk))
-        self.chunks[chunk][row] = value
+        rows = self.chunks[chunk]
+        # A compressed array has an axis of parallel environments, of which there is one here.
+        rows[row] = value[None] if isinstance(rows, CompressedArray) else value
 
     def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """
@@ -63,20 +65,20 @@ class Column:
         :return: The rows, a copy
         """
         if self._capacity is not None:
-            return np.asarray(self.chunks[0][numbers % self._rows_a_chunk])
+            return _take(self.chunks[0], numbers % self._rows_a_chunk)
         chunks, rows = np.divmod(numbers, self._rows_a_chunk)
         used = np.unique(chunks)
         if len(used) == 1:
-            return np.asarray(self.chunks[used[0]][rows])
+            return _take(self.chunks[used[0]], rows)
         out: npt.NDArray[Any] | None = None
         for chunk in used:
             here = chunks == chunk
-            part = np.asarray(self.chunks[chunk][rows[here]])
+            part = _take(self.chunks[chunk], rows[here])
             if out is None:
                 out = np.empty((len(numbers), *part.shape[1:]), part.dtype)
             out[here] = part
         if out is None:
-            out = np.asarray(self._make(0)[rows])
+            out = _take(self._make(0), rows)
         return out
 
     def memory_usage(self, rows: int) -> MemoryUsage:
@@ -94,3 +96,8 @@ class Column:
                 usage += MemoryUsage.of_arrays([chunk[:rows]])
                 rows -= min(rows, len(chunk))
         return usage
+
+
+def _take(rows: Rows, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    taken = rows[places]
+    return taken[:, 0] if isinstance(rows, CompressedArray) else np.asarray(taken)

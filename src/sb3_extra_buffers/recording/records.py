@@ -88,12 +88,12 @@ class Episode:
     @property
     def done(self) -> bool:
         """Whether the episode came to an end; one that is still running, or was given up, did not."""
-        return self._buffer._last_flags(self)[0]
+        return self._buffer._flags_at(self.stop - 1)[0]
 
     @property
     def truncated(self) -> bool:
         """Whether a time limit ended it."""
-        return self._buffer._last_flags(self)[1]
+        return self._buffer._flags_at(self.stop - 1)[1]
 
     @property
     def terminated(self) -> bool:
