@@ -62,7 +62,8 @@ def as_picture(frame: npt.NDArray[Any]) -> Picture:
         frame = np.nan_to_num(frame)
         if frame.size and frame.min() >= 0 and frame.max() <= 1:
             frame = np.rint(frame * 255)
-    return np.clip(frame, 0, 255).astype(np.uint8)
+    picture: Picture = np.clip(frame, 0, 255).astype(np.uint8)
+    return picture
 
 
 def as_rgb(frame: npt.NDArray[Any]) -> Picture:
