@@ -100,7 +100,7 @@ def save_recording(recording: RecordBuffer, path: str | os.PathLike[str], progre
         "episodes": len(episodes),
         "first_episode": recording._episodes_gone,
         "is_cut": recording._is_cut,
-        "is_open": len(recording._ends) < len(episodes),
+        "is_open": recording.is_open,
         "buffer_size": recording.buffer_size,
         "frame_shape": recording.frame_shape,
         "frame_dtype": recording.frame_dtype.str,

@@ -77,6 +77,27 @@ def as_rgb(frame: npt.NDArray[Any]) -> Picture:
     return np.repeat(picture[..., None], 3, axis=2) if picture.ndim == 2 else picture
 
 
+def colour_codes(pictures: Picture) -> npt.NDArray[np.int32]:
+    """
+    Number the colours of pictures.
+
+    :param pictures: RGB, along the last axis
+    :return: A number below 2 to the 24 for each pixel
+    """
+    red, green, blue = (pictures[..., channel].astype(np.int32) for channel in range(3))
+    return red << 16 | green << 8 | blue
+
+
+def palette_of(codes: npt.NDArray[Any]) -> Picture:
+    """
+    Make colours of their numbers.
+
+    :param codes: The numbers
+    :return: RGB, a row each
+    """
+    return np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(np.uint8)
+
+
 def enlarge(picture: Picture, scale: int) -> Picture:
     """
     Draw each pixel as a square.

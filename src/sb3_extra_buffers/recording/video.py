@@ -19,10 +19,12 @@ from sb3_extra_buffers.recording.pictures import (
     as_rgb,
     check_scale,
     choose_episode,
+    colour_codes,
     draw_number,
     encode_png,
     enlarge,
     evenly_spaced,
+    palette_of,
 )
 from sb3_extra_buffers.recording.records import Episode
 
@@ -134,12 +136,11 @@ def _write_gif(path: Path, pictures: Iterator[Picture], fps: float) -> None:
 
 def _with_palette(picture: Picture, image: Any) -> Any:
     """A gif has 256 colours a frame. Where a frame has no more, as those of games, it is shown exactly."""
-    codes = picture.reshape(-1, 3).astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
-    colours, places = np.unique(codes, return_inverse=True)
+    colours, places = np.unique(colour_codes(picture), return_inverse=True)
     if len(colours) > 256:
         return image.fromarray(picture).quantize(256, dither=image.Dither.NONE)
     indexed = image.fromarray(places.astype(np.uint8).reshape(picture.shape[:2]), mode="P")
-    indexed.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8).tobytes())
+    indexed.putpalette(palette_of(colours).tobytes())
     return indexed
 
 

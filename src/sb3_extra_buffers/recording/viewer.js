@@ -244,7 +244,7 @@
     $("return-range").textContent = `${tidy(total)} in all`;
     const counted = episode.rewards.filter((reward) => reward !== 0).length;
     const [low, high] = episode.rewards.reduce(([a, b], reward) => [Math.min(a, reward), Math.max(b, reward)], [Infinity, -Infinity]);
-    $("reward-range").textContent = `${tidy(low)} to ${tidy(high)}, not 0 in ${many(counted, "step")}`;
+    $("reward-range").textContent = `${tidy(low)} to ${tidy(high)}, non-zero in ${many(counted, "step")}`;
     $("episode-before").disabled = episode.place === 0;
     $("episode-after").disabled = episode.place === data.episodes.length - 1;
     $("episode").value = String(episode.place);

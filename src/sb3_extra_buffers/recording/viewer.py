@@ -22,7 +22,7 @@ from sb3_extra_buffers.recording.archive import code_frames
 from sb3_extra_buffers.recording.atomic import written_beside
 from sb3_extra_buffers.recording.buffers import RecordBuffer
 from sb3_extra_buffers.recording.optional import with_progress
-from sb3_extra_buffers.recording.pictures import Picture, are_pictures, as_rgb
+from sb3_extra_buffers.recording.pictures import Picture, are_pictures, as_rgb, colour_codes, palette_of
 from sb3_extra_buffers.recording.records import Episode
 from sb3_extra_buffers.recording.video import choose_fps, count_pictures
 
@@ -172,7 +172,7 @@ def _chunks(episode: Episode, chunk_frames: int) -> Iterator[str]:
 
 def _with_palette(pictures: Picture) -> tuple[Picture, Picture | None]:
     """One byte a pixel and a palette, where there are no more than 256 colours, as in most games."""
-    codes = pictures.reshape(-1, 3).astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
+    codes = colour_codes(pictures)
     is_used = np.zeros(1 << 24, np.bool_)
     is_used[codes] = True
     colours = np.flatnonzero(is_used)
@@ -180,5 +180,4 @@ def _with_palette(pictures: Picture) -> tuple[Picture, Picture | None]:
         return np.ascontiguousarray(pictures), None
     places = np.zeros(1 << 24, np.uint8)
     places[colours] = np.arange(len(colours))
-    palette = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8)
-    return places[codes].reshape(pictures.shape[:3]), palette
+    return places[codes], palette_of(colours)
