@@ -119,8 +119,7 @@ def test_games_are_found(name: str, env_id: str) -> None:
     [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (999_600, "1.00 MB"), (12_345_678, "12.3 MB"), (56.4e12, "56.4 TB")],
 )
 def test_bytes_are_readable(count: float, text: str) -> None:
-    pytest.importorskip("psutil")
-    from sb3_extra_buffers.cli.memory import format_bytes
+    from sb3_extra_buffers.cli.formatting import format_bytes
 
     assert format_bytes(count) == text
 

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, Comparison
 from sb3_extra_buffers.cli.games import game_title
-from sb3_extra_buffers.cli.memory import format_bytes, machine_bytes
+from sb3_extra_buffers.cli.formatting import format_bytes
+from sb3_extra_buffers.cli.memory import machine_bytes
 
 _WORTH_TELLING = 5_000_000
 
