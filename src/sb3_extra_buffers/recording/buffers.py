@@ -186,7 +186,7 @@ class RecordBuffer:
 
         :param final_frame: What was seen last
         """
-        if len(self) == 0 or (self._ends and self._ends[-1] == self._count):
+        if not self.is_open:
             return
         if final_frame is not None:
             kept = self._keep_final(self._checked_frame(final_frame, "final_frame"))
@@ -274,8 +274,12 @@ class RecordBuffer:
     @property
     def n_episodes(self) -> int:
         """Number of episodes that are there, whole or in part."""
-        is_open = len(self) > 0 and not (self._ends and self._ends[-1] == self._count)
-        return len(self._ends) + is_open
+        return len(self._ends) + self.is_open
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the newest episode is still running: neither over nor given up."""
+        return len(self) > 0 and not (self._ends and self._ends[-1] == self._count)
 
     def episodes(self) -> Iterator[Episode]:
         """
@@ -285,7 +289,7 @@ class RecordBuffer:
         :return: Views of them
         """
         start, is_cut = self._first, self._is_cut
-        stops = [*self._ends, self._count] if self.n_episodes > len(self._ends) else list(self._ends)
+        stops = [*self._ends, self._count] if self.is_open else list(self._ends)
         for place, stop in enumerate(stops):
             yield Episode(self, self._episodes_gone + place, start, stop, is_cut)
             start, is_cut = stop, False
