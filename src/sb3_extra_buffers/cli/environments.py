@@ -151,7 +151,8 @@ def make_environments(wanted: Environments, whole_games: bool = False) -> VecEnv
                 wanted.env_id, wanted.n_envs, wanted.seed, wrapper_kwargs=options, vec_env_cls=DummyVecEnv
             )
         else:
-            venv = make_vec_env(_maker(gym.spec(wanted.env_id)), wanted.n_envs, wanted.seed, vec_env_cls=DummyVecEnv)
+            spec = gym.spec(wanted.env_id.rpartition(":")[2])  # its module has been imported
+            venv = make_vec_env(_maker(spec), wanted.n_envs, wanted.seed, vec_env_cls=DummyVecEnv)
     _check_space(venv.observation_space, wanted.env_id)
     if wanted.stack is None or wanted.stack < 2:
         return venv

@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     :return: Exit code
     """
     from sb3_extra_buffers.cli.checks import check_new_file
+    from sb3_extra_buffers.cli.formatting import counted, format_bytes
     from sb3_extra_buffers.recording import export_contact_sheet, export_minari, export_video
 
     output: Path | None = options.output
@@ -76,7 +77,10 @@ def run(options: argparse.Namespace) -> int:
     try:
         if output is None:
             dataset = export_minari(recording, options.minari, progress=True)
-            print(f"Made the Minari dataset {options.minari}: {dataset.total_episodes} episodes, {dataset.total_steps} steps")
+            print(
+                f"Made the Minari dataset {options.minari}: {counted(int(dataset.total_episodes), 'episode')}, "
+                f"{counted(int(dataset.total_steps), 'step')}"
+            )
             return OK
         if output.suffix.lower() == ".png":
             export_contact_sheet(recording, output, episode=options.episode)
@@ -84,7 +88,5 @@ def run(options: argparse.Namespace) -> int:
             export_video(recording, output, episode=options.episode, fps=options.fps, progress=True)
     except (ImportError, IndexError, ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-    from sb3_extra_buffers.cli.formatting import format_bytes
-
     print(f"Written: {output}, {format_bytes(output.stat().st_size)}")
     return OK

@@ -16,3 +16,14 @@ def format_bytes(count: float) -> str:
         units.pop(0)
     digits = 0 if units[0] == "B" or abs(count) >= 99.95 else 1 if abs(count) >= 9.995 else 2
     return f"{count:.{digits}f} {units[0]}"
+
+
+def counted(number: int, thing: str) -> str:
+    """
+    Write a number of things.
+
+    :param number: How many
+    :param thing: What, if it is one
+    :return: For example ``"1 episode"`` or ``"2 episodes"``
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 PROGRAM = "sb3-extra-buffers"
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def invocation() -> str:
+    """
+    Tell how the program can be started again: its name need not be on the path.
+
+    :return: What to type before a command
+    """
+    if shutil.which(PROGRAM) is not None:
+        return PROGRAM
+    started = Path(sys.argv[0])
+    return str(started) if started.name == PROGRAM else "python -m sb3_extra_buffers"
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -66,6 +81,9 @@ def times_as_long(text: str) -> float:
 class HelpFormatter(argparse.HelpFormatter):
     """Wraps text, but leaves examples as they are; names the defaults that say something."""
 
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, **{"max_help_position": 28, **options})
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = []
         for part in text.split("\n\n"):
@@ -75,7 +93,8 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help
-        said = action.default in (None, False, argparse.SUPPRESS) or not action.option_strings or "default" in (text or "")
+        silent = action.default is None or action.default is False or action.default == argparse.SUPPRESS
+        said = silent or not action.option_strings or "default" in (text or "")
         return text if said or text is None else f"{text} (default: %(default)s)"
 
 

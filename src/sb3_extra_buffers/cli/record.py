@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.errors import OK, UsageError, require_extra
-from sb3_extra_buffers.cli.options import new_command, whole_number
+from sb3_extra_buffers.cli.options import invocation, new_command, whole_number
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -127,7 +127,8 @@ def run(options: argparse.Namespace) -> int:
 
     from sb3_extra_buffers.cli.checks import check_file, check_new_file
     from sb3_extra_buffers.cli.environments import Environments, default_stack, find_environment, make_environments
-    from sb3_extra_buffers.cli.formatting import format_bytes
+    from sb3_extra_buffers.cli.formatting import counted, format_bytes
+    from sb3_extra_buffers.cli.games import ATARI_SUFFIX
     from sb3_extra_buffers.cli.progress import Stage, show_stages
     from sb3_extra_buffers.cli.silence import hush
     from sb3_extra_buffers.recording import VecRecordWrapper
@@ -155,13 +156,15 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"cannot record {env_id}: {error}") from error
         shown.end(0)
     buffer: RecordBuffer = env.buffer
+    if env_id.endswith(ATARI_SUFFIX):
+        buffer.metadata["fps"] = 15  # 60 frames a second, of which SB3's preprocessing shows every fourth
     buffer.save(output, progress=True)
     usage = buffer.memory_usage()
     told = f", rewards {', '.join(f'{reward:g}' for reward in rewards[:10])}{' …' if len(rewards) > 10 else ''}"
-    print(f"{len(buffer):,} steps, {buffer.n_episodes:,} episodes{told if rewards else ''}")
+    print(f"{counted(len(buffer), 'step')}, {counted(buffer.n_episodes, 'episode')}{told if rewards else ''}")
     print(
         f"Written: {output}, {format_bytes(output.stat().st_size)} ({format_bytes(usage.raw_bytes)} uncompressed). "
-        f"Look at it with `sb3-extra-buffers view {output}`"
+        f"Look at it with: {invocation()} view {output}"
     )
     env.close()
     return OK

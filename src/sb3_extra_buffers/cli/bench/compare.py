@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sb3_extra_buffers.cli.children import Call, run_in_children
 from sb3_extra_buffers.cli.environments import Environments
 from sb3_extra_buffers.cli.progress import Stage, show_stages
 
@@ -109,6 +108,7 @@ def compare(source: Source, size: int, methods: Sequence[str], console: Any) -> 
     :param console: Where progress is shown
     :return: The figures, and what was played
     """
+    from sb3_extra_buffers.cli.children import Call, run_in_children
     from sb3_extra_buffers.cli.measuring import measure, rows_to_add
     from sb3_extra_buffers.cli.played import observation_bytes, play, replay_recording
 

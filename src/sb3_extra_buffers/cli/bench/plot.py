@@ -12,8 +12,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from sb3_extra_buffers.cli.bench.compare import Results
 from sb3_extra_buffers.cli.bench.report import format_time, share
 from sb3_extra_buffers.cli.demo.plot import GRID, OUR_COLOUR, QUIET, SB3_COLOUR, tidy
-from sb3_extra_buffers.cli.measuring import BATCH_SIZE
 from sb3_extra_buffers.cli.formatting import format_bytes
+from sb3_extra_buffers.cli.measuring import BATCH_SIZE
 from sb3_extra_buffers.recording.atomic import written_beside
 
 

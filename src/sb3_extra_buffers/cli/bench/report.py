@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sb3_extra_buffers.cli.bench.compare import Results
-from sb3_extra_buffers.cli.measuring import BATCH_SIZE, Measured
 from sb3_extra_buffers.cli.formatting import format_bytes
+from sb3_extra_buffers.cli.measuring import BATCH_SIZE, Measured
 
 
 def format_time(microseconds: float, compared: float) -> str:

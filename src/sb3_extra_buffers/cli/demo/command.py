@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.demo.figures import Comparison, Plan
 from sb3_extra_buffers.cli.errors import FAILED, OK, UsageError, require_extra
-from sb3_extra_buffers.cli.options import new_command, whole_number
+from sb3_extra_buffers.cli.options import invocation, new_command, whole_number
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer
@@ -106,7 +106,7 @@ def run_plan(plan: Plan, output: Path, compressed_class: type[ReplayBuffer], plo
     """
     from rich.console import Console
 
-    from sb3_extra_buffers.cli.demo.report import print_report
+    from sb3_extra_buffers.cli.demo.report import print_next_commands, print_report
 
     # Progress goes to stderr: what is piped elsewhere is the outcome.
     comparison = compare(plan, compressed_class, Console(stderr=True))
@@ -120,6 +120,8 @@ def run_plan(plan: Plan, output: Path, compressed_class: type[ReplayBuffer], plo
         files.append(output / "demo.png")
         draw(comparison, files[-1])
     console.print(f"Written: {', '.join(map(str, files))}", markup=False, highlight=False, soft_wrap=True)
+    if comparison.all_identical:
+        print_next_commands(console, plan.env_id, invocation())
     return OK if comparison.all_identical else FAILED
 
 

@@ -10,8 +10,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, FRAME_STACK, Comparison
-from sb3_extra_buffers.cli.games import game_title
 from sb3_extra_buffers.cli.formatting import format_bytes
+from sb3_extra_buffers.cli.games import game_title
 from sb3_extra_buffers.recording.atomic import written_beside
 
 # Okabe and Ito's palette: told apart with every kind of colour vision, and in print.

@@ -89,25 +89,30 @@ def describe(path: Path) -> tuple[str, list[tuple[str, str]], list[str]]:
 
 
 def _recording(path: Path) -> list[tuple[str, str]]:
-    from sb3_extra_buffers.cli.formatting import format_bytes
+    from sb3_extra_buffers.cli.formatting import counted, format_bytes
     from sb3_extra_buffers.recording import RecordingError, recording_info
 
     try:
         info = recording_info(path)
     except RecordingError as error:
         raise CommandError(str(error)) from error
+    sort = {"render": ", as shown to people", "observation": ", as the agent sees them"}.get(
+        str(info.metadata.get("frames")), ""
+    )
     ratio = f" ({info.raw_bytes / info.file_bytes:,.0f}x smaller than uncompressed)" if info.file_bytes else ""
     lines = [
         ("file", f"{format_bytes(info.file_bytes)}{ratio}"),
         ("kind", info.kind),
-        ("steps", f"{info.steps:,} in {info.episodes:,} episodes"),
-        ("frames", "none" if info.frame_shape is None else f"{info.frame_dtype} {info.frame_shape}"),
-        ("actions", f"{info.action_dtype} {info.action_shape}"),
+        ("steps", f"{info.steps:,} in {counted(info.episodes, 'episode')}"),
+        ("frames", f"{info.frame_dtype} {info.frame_shape}{sort}" if info.frame_shape else "none"),
+        ("actions", f"{info.action_dtype} {info.action_shape}" if info.action_shape else str(info.action_dtype)),
     ]
     if info.buffer_size is not None:
         lines.append(("ring of", f"{info.buffer_size:,} steps"))
     lines += [(f"feature {name}", f"{kind} {shape}") for name, (shape, kind) in info.features.items()]
     for key, value in info.metadata.items():
+        if key == "frames":
+            continue
         text = json.dumps(value)
         lines.append((key, text if len(text) <= 80 else f"{text[:77]}…"))
     lines.append(("written by", f"sb3-extra-buffers {info.version}"))

@@ -91,10 +91,10 @@ class Made:
         return state if isinstance(state, dict) else {}
 
 
-class _Reader(pickle._Unpickler):  # type: ignore[name-defined,misc]
+class _Reader(pickle._Unpickler):
     """The unpickler that is written in Python, with every step that could reach beyond the file replaced."""
 
-    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
 
     # What the parent class has, and its stubs do not.
     stack: list[Any]

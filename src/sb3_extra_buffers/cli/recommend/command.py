@@ -113,8 +113,8 @@ def _tell(console: Any, title: str, among: list[Candidate], best: Candidate, rea
     from rich.table import Table
 
     from sb3_extra_buffers.cli.bench.report import format_time, share
-    from sb3_extra_buffers.cli.measuring import BATCH_SIZE
     from sb3_extra_buffers.cli.formatting import format_bytes
+    from sb3_extra_buffers.cli.measuring import BATCH_SIZE
 
     sb3 = among[0]
     table = Table(
