@@ -21,8 +21,7 @@ _SINGLE_NAMES = {
     "numpy._core.numeric": {"_frombuffer"},
     "numpy.random._pickle": {"__generator_ctor", "__bit_generator_ctor"},
     "numpy.random._pcg64": {"PCG64"},
-    "numpy.random.bit_generator": {"__pyx_unpickle_SeedSequence"},
-    "numpy.random._bit_generator": {"__pyx_unpickle_SeedSequence"},
+    "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
     "collections": {"OrderedDict", "deque", "defaultdict"},
     "copyreg": {"_reconstructor", "__newobj__"},
     "_codecs": {"encode"},
@@ -97,6 +96,8 @@ def _whole(value: Any) -> Any:
     """An integer that NumPy wrapped."""
     if isinstance(value, Made) and isinstance(value.maker, Name) and value.maker.name == "scalar" and len(value.args) == 2:
         data = value.args[1]
+        if isinstance(data, Made) and str(data.maker) == "_codecs.encode" and isinstance(data.args[0], str):
+            data = data.args[0].encode("latin1", errors="replace")  # how old protocols write bytes
         if isinstance(data, bytes):
             return int.from_bytes(data, "little", signed=True)
     return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +98,7 @@ class _Reader(pickle._Unpickler):
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
 
     # What the parent class has, and its stubs do not.
+    proto: int
     stack: list[Any]
     append: Callable[[Any], None]
     read: Callable[[int], bytes]
@@ -118,6 +120,8 @@ class _Reader(pickle._Unpickler):
         :param name: Name in it
         :return: The placeholder
         """
+        if self.proto < 3:  # what Python 2 called it
+            module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         found = Name(str(module), str(name))
         self.names.add(found)
         return found
@@ -187,7 +191,7 @@ class _Reader(pickle._Unpickler):
         args = self.stack.pop()
         made = Made(self.stack[-1], args if isinstance(args, tuple) else (args,))
         self.stack[-1] = made
-        if isinstance(made.maker, Name) and made.maker.module in ("builtins", "__builtin__"):
+        if isinstance(made.maker, Name) and made.maker.module == "builtins":
             self.calls.append((made.maker, made.args))
 
     def load_newobj(self) -> None:
@@ -203,7 +207,8 @@ class _Reader(pickle._Unpickler):
     def load_inst(self) -> None:
         """Note an object, instead of making it."""
         module, name = (self.readline()[:-1].decode("ascii") for _ in range(2))
-        self.append(Made(self.find_class(module, name), tuple(self.pop_mark())))
+        args = self.pop_mark()
+        self.append(Made(self.find_class(module, name), tuple(args)))
 
     def load_obj(self) -> None:
         """Note an object, instead of making it."""
