@@ -83,6 +83,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, **{"max_help_position": 28, **options})
+        self._action_max_length = 14  # argparse forgets that commands are indented, and would break the line after a long one
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = []
