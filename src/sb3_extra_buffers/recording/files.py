@@ -233,7 +233,13 @@ def load_recording(
             "features": {name: (tuple(shape), dtype) for name, (shape, dtype) in header["features"].items()},
             "metadata": header["metadata"],
         }
-        recording = wanted(**{**arguments, **options})
+        try:
+            recording = wanted(**{**arguments, **options})
+        except MemoryError as error:
+            raise MemoryError(
+                f"{os.fspath(path)} was a ring of {header['buffer_size']:,} steps, which does not fit into memory; "
+                "load it with a smaller buffer_size, or as a CompressedRecordBuffer"
+            ) from error
         frames = finals = None
         if recording.frame_shape is not None:
             frames = _read_frames(archive, header, "frames", "coding", header["steps"])

@@ -94,6 +94,8 @@ def trajectories(buffer: ReplayBuffer) -> list[Trajectory]:
             "a buffer of SB3 with optimize_memory_usage has lost what was seen at the end of each episode; "
             "CompressedReplayBuffer has not, and takes less memory"
         )
+    if buffer.size() == 0:
+        return []
     rows = np.arange(buffer.pos, dtype=np.int64)
     if buffer.full:
         rows = np.concatenate([np.arange(buffer.pos, buffer.buffer_size, dtype=np.int64), rows])
@@ -102,7 +104,7 @@ def trajectories(buffer: ReplayBuffer) -> list[Trajectory]:
         dones = buffer.dones[rows, env_index] > 0
         timeouts = buffer.timeouts[rows, env_index] > 0
         ends = np.flatnonzero(dones | _breaks(buffer, rows, env_index)) + 1
-        if len(rows) and (len(ends) == 0 or ends[-1] != len(rows)):
+        if len(ends) == 0 or ends[-1] != len(rows):
             ends = np.append(ends, len(rows))
         for start, stop in zip([0, *ends[:-1]], ends, strict=True):
             end: Literal["terminated", "truncated", "unfinished"] = "unfinished"

@@ -134,7 +134,7 @@
     const finite = values.filter(Number.isFinite);
     const low = finite.reduce((a, b) => Math.min(a, b), filled ? 0 : Infinity);
     const high = finite.reduce((a, b) => Math.max(a, b), filled ? 0 : -Infinity);
-    const y = (value) => 3 + (1 - (value - low) / (high - low || 1)) * (height - 6);
+    const y = (value) => 3 + (high === low && !filled ? 0.5 : 1 - (value - low) / (high - low || 1)) * (height - 6);
     const { lows, highs } = columns(values, width);
     const line = new Path2D();
     let first = null, last = null;

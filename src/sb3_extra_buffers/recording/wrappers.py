@@ -103,13 +103,18 @@ class VecSource:
             return {key: values[self._index] for key, values in obs.items()}
         return obs[self._index]
 
+    def _reset_info(self) -> dict[str, Any]:
+        # Wrappers have a list of their own, which nobody fills.
+        info: dict[str, Any] = self._venv.unwrapped.reset_infos[self._index]
+        return info
+
     def begin(self, obs: Any) -> None:
         """
         Begin an episode.
 
         :param obs: Observations after a reset
         """
-        self.recorder.begin(self._frame(obs), self._venv.reset_infos[self._index])
+        self.recorder.begin(self._frame(obs), self._reset_info())
 
     def step(self, actions: Any, obs: Any, rewards: Any, dones: Any, infos: Any) -> None:
         """
@@ -125,7 +130,7 @@ class VecSource:
         truncated = done and bool(info.get("TimeLimit.truncated", False))
         # At the end of an episode the environment shows the next one already, and what it said at the reset belongs to that.
         final = info.get("terminal_observation") if self.recorder.frames == "observation" else None
-        said = {**info, **self._venv.reset_infos[self._index]} if done else info
+        said = {**info, **self._reset_info()} if done else info
         self.recorder.step(
             actions[self._index], rewards[self._index], done and not truncated, truncated, said, self._frame(obs), final
         )
