@@ -25,6 +25,8 @@ BATCH_SIZE = 32
 _WARM_UP_ROWS = 16
 _COMPARED_BATCHES = 20
 _TIMED_SAMPLES = 200
+_LEAST_SAMPLES = 10
+_SECONDS_OF_SAMPLING = 2.0
 
 
 def use_one_thread() -> None:
@@ -158,9 +160,10 @@ def measure(played: Played, method: str | None, report: Report) -> Measured:
     rows = len(played.steps)
     # Libraries and compiled code are loaded by a small buffer first: they come once, however large a buffer is.
     small = make_buffer(played, _WARM_UP_ROWS, method)
-    for _, transition in zip(range(3 * _WARM_UP_ROWS), played.replay(), strict=False):
+    for row, transition in zip(range(3 * _WARM_UP_ROWS), played.replay(), strict=False):
         small.add(*transition)
-        small.sample(BATCH_SIZE)
+        if row % _WARM_UP_ROWS == 0:
+            small.sample(BATCH_SIZE)
     del small, transition
     before = resident_bytes_after_release()
 
@@ -182,8 +185,9 @@ def measure(played: Played, method: str | None, report: Report) -> Measured:
     stored = _stored_bytes(buffer)
     digest = hashlib.sha256("".join(batch_digest(buffer, BATCH_SIZE, seed) for seed in range(_COMPARED_BATCHES)).encode())
     fill(rows_to_add(played) - rows, rows)
-    sample_times = []
-    for _ in range(_TIMED_SAMPLES):
+    sample_times: list[int] = []
+    until = time.perf_counter() + _SECONDS_OF_SAMPLING
+    while len(sample_times) < _TIMED_SAMPLES and (len(sample_times) < _LEAST_SAMPLES or time.perf_counter() < until):
         start = time.perf_counter_ns()
         buffer.sample(BATCH_SIZE)
         sample_times.append(time.perf_counter_ns() - start)
