@@ -42,6 +42,8 @@ def _child(connection: Connection, task: Callable[..., Any], args: tuple[Any, ..
         connection.send(("result", task(*args, _throttled(connection))))
     except BrokenPipeError:
         return
+    except CommandError as error:  # which says all that there is to say
+        connection.send(("refused", error))
     except Exception as error:
         connection.send(("error", (f"{type(error).__name__}: {error}", traceback.format_exc())))
 
@@ -101,6 +103,8 @@ class _Child:
         except EOFError:
             self._process.join()
             raise CommandError(_why_it_died(self._process.exitcode)) from None
+        if kind == "refused":
+            raise value
         if kind == "error":
             raise CommandError("\n\n".join(value))
         if kind == "done":
