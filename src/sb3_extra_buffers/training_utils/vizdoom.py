@@ -32,7 +32,7 @@ _CLASSES = (
     *("armor", "health", "key", "power", "projectile", "player", "monster"),
 )
 MASK_VALUES: dict[str, int] = {name: round(255 * i / (len(_CLASSES) - 1)) for i, name in enumerate(_CLASSES)}
-"""The value that each class has in a mask. They are spread over 0 to 255, which SB3 divides by 255 before a network sees them."""
+"""The value of each class in a mask. They are spread over 0 to 255, as SB3 divides by 255 before a network sees them."""
 
 # ViZDoom knows more categories; those that are not here are "other".
 _CLASS_OF_CATEGORY = {
@@ -110,7 +110,9 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
         width, height = resolution
         size = getattr(vizdoom.ScreenResolution, f"RES_{width}X{height}", None)
         if size is None:
-            raise ValueError(f"ViZDoom renders no {width}x{height}; take for example 160x120, 320x240 or 640x480, and shrink it")
+            raise ValueError(
+                f"ViZDoom renders no {width}x{height}; take for example 160x120, 320x240 or 640x480, and shrink it"
+            )
         if observe not in _KINDS:
             raise ValueError(f"observe must be one of {', '.join(map(repr, _KINDS))}, not {observe!r}")
         if shrink < 1 or width % shrink or height % shrink:
