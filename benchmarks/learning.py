@@ -100,9 +100,9 @@ def main() -> int:
     :return: Exit status: 1 if the two sides differ
     """
     parser = options(__doc__ or "", cache=False)
-    parser.add_argument("--steps", type=int, default=80_000, help="steps to train, of all environments together")
-    parser.add_argument("--eval-every", type=int, default=800, help="steps of each of the 8 environments between evaluations")
-    parser.add_argument("--episodes", type=int, default=20, help="episodes of an evaluation")
+    parser.add_argument("--steps", type=int, default=48_000, help="steps to train, of all environments together")
+    parser.add_argument("--eval-every", type=int, default=600, help="steps of each of the 8 environments between evaluations")
+    parser.add_argument("--episodes", type=int, default=10, help="episodes of an evaluation")
     parser.add_argument("--random-episodes", type=int, default=100, help="episodes that are played at random")
     args = parser.parse_args()
     results = ResultFile("learning", args.results)

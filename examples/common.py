@@ -11,6 +11,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecTransposeImage
 
+from sb3_extra_buffers.recording import CompressedRecordBuffer, export_video
+from sb3_extra_buffers.training_utils import eval_model
+
 PUBLISHED_SEED = 1970626835
 
 
@@ -68,6 +71,7 @@ def training_parser(description: str | None, steps: int, envs: int, method: str 
     parser.add_argument("--eval-every", type=positive, default=8_192, help="steps of each environment between evaluations")
     parser.add_argument("--eval-envs", type=positive, default=10, help="environments to evaluate in")
     parser.add_argument("--episodes", type=positive, default=20, help="episodes of an evaluation")
+    parser.add_argument("--seconds", type=positive, default=120, help="longest video to write")
     parser.add_argument("--folder", type=Path, default=Path(), help="where logs/ and the model are written")
     parser.add_argument("--model", type=Path, help="model to evaluate or watch, if not the best so far")
     return parser
@@ -171,26 +175,22 @@ def show(model: Any, make_envs: Callable[[int], VecEnv], files: Files, args: arg
     :param files: Where to
     :param args: The command line
     """
-    from sb3_extra_buffers.training_utils import eval_model
-
     if args.action == "watch":
-        watch(model, make_envs(1), files.video)
+        watch(model, make_envs(1), files.video, args.seconds)
     else:
         print(eval_model(args.episodes, make_envs(args.eval_envs), model).summary)
 
 
-def watch(model: Any, env: VecEnv, path: Path, fps: int = 30, seconds: int = 120) -> None:
+def watch(model: Any, env: VecEnv, path: Path, seconds: int, fps: int = 30) -> None:
     """
     Write a video of one episode; no screen is needed.
 
     :param model: The model
     :param env: One environment that renders pictures; it is closed
     :param path: Name of the video
-    :param fps: Pictures a second
     :param seconds: Stop after so long, even if the episode is not over
+    :param fps: Pictures a second
     """
-    from sb3_extra_buffers.recording import CompressedRecordBuffer, export_video
-
     obs, state, start = env.reset(), None, [True]
     shape, dtype = env.action_space.shape, env.action_space.dtype
     record = CompressedRecordBuffer(None, env.get_images()[0].shape, action_shape=shape, action_dtype=dtype)
