@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sb3_extra_buffers.codecs import has_numba, has_zstd
 from sb3_extra_buffers.recording.buffers import RecordBuffer
 from sb3_extra_buffers.recording.checks import FeatureSpec
 from sb3_extra_buffers.recording.columns import Column, Rows
@@ -19,6 +20,10 @@ _CHUNK_ROWS = 4096
 _RAW_BELOW = 512  # bytes of a frame below which compressing it would not pay, as in our other buffers
 
 
+def _default_method() -> str | None:
+    return "delta-zstd" if has_numba() and has_zstd() else None
+
+
 class CompressedRecordBuffer(RecordBuffer):
     """
     Keeps frames compressed, bit for bit: hours of play in megabytes.
@@ -26,7 +31,7 @@ class CompressedRecordBuffer(RecordBuffer):
     The parameters are those of ``RecordBuffer`` (but for ``force_alloc_mem``: there is nothing to commit), and
 
     :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; None for the best of what is
-        installed
+        installed: ``"delta-zstd"``, since frames of a recording are read in their order
     :param compression_kwargs: Options of the method
     :param decompression_kwargs: Likewise for decompression
     :param dtypes: As for ``CompressedArray``
@@ -54,7 +59,7 @@ class CompressedRecordBuffer(RecordBuffer):
             raise ValueError("force_alloc_mem is for RecordBuffer: compressed frames take memory as they come")
         self._options: dict[str, Any] = {
             "dtypes": dtypes,
-            "compression_method": compression_method,
+            "compression_method": _default_method() if compression_method is None else compression_method,
             "compression_kwargs": compression_kwargs,
             "decompression_kwargs": decompression_kwargs,
         }

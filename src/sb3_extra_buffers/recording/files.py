@@ -6,7 +6,6 @@ import json
 import math
 import os
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from sb3_extra_buffers.recording.archive import (
     HEADER,
     Damage,
     Header,
-    as_changes,
+    code_frames,
     from_changes,
     opened,
     read_array,
@@ -146,11 +145,9 @@ def _write_frames(
     starts = range(0, total, chunk_frames)
     for start in with_progress(starts, len(starts), "saving", "chunk", progress):
         frames = np.ascontiguousarray(read(np.arange(start, min(start + chunk_frames, total))))
-        changes = as_changes(frames)
-        # Neighbours in time are often, but not always, more alike than neighbours in a picture: a few frames tell.
-        pays = len(zlib.compress(changes[:8].tobytes(), 1)) < len(zlib.compress(frames[:8].tobytes(), 1))
-        write_array(archive, f"{folder}/{start // chunk_frames}.npy", changes if pays else frames)
-        coding += "x" if pays else "p"
+        code, array = code_frames(frames)
+        write_array(archive, f"{folder}/{start // chunk_frames}.npy", array)
+        coding += code
     return coding
 
 

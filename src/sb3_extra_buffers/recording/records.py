@@ -44,7 +44,7 @@ class Episode:
     """
 
     def __init__(self, buffer: RecordBuffer, number: int, start: int, stop: int, is_cut: bool) -> None:
-        self._buffer = buffer
+        self.buffer = buffer
         self.number = number
         self.start = start
         self.stop = stop
@@ -63,12 +63,12 @@ class Episode:
     @property
     def frames(self) -> npt.NDArray[Any] | None:
         """All frames, decoded; None if frames are not recorded. ``iter_frames`` needs less memory."""
-        return self._buffer._read_frames(self._numbers())
+        return self.buffer._read_frames(self._numbers())
 
     @property
     def rewards(self) -> npt.NDArray[np.float64]:
         """The rewards."""
-        return self._buffer._read("reward", self._numbers())
+        return self.buffer._read("reward", self._numbers())
 
     @property
     def total_reward(self) -> float:
@@ -78,22 +78,22 @@ class Episode:
     @property
     def actions(self) -> npt.NDArray[Any]:
         """The actions."""
-        return self._buffer._read("action", self._numbers())
+        return self.buffer._read("action", self._numbers())
 
     @property
     def features(self) -> dict[str, npt.NDArray[Any]]:
         """The features, by name."""
-        return self._buffer._read_features(self._numbers())
+        return self.buffer._read_features(self._numbers())
 
     @property
     def done(self) -> bool:
         """Whether the episode came to an end; one that is still running, or was given up, did not."""
-        return self._buffer._flags_at(self.stop - 1)[0]
+        return self.buffer._flags_at(self.stop - 1)[0]
 
     @property
     def truncated(self) -> bool:
         """Whether a time limit ended it."""
-        return self._buffer._flags_at(self.stop - 1)[1]
+        return self.buffer._flags_at(self.stop - 1)[1]
 
     @property
     def terminated(self) -> bool:
@@ -103,7 +103,7 @@ class Episode:
     @property
     def final_frame(self) -> npt.NDArray[Any] | None:
         """What was seen after the last action, if that was recorded."""
-        return self._buffer._final_frame(self.stop - 1)
+        return self.buffer._final_frame(self.stop - 1)
 
     def iter_frames(self, batch: int = 64) -> Iterator[npt.NDArray[Any]]:
         """
@@ -113,10 +113,10 @@ class Episode:
         :return: The frames, one by one
         """
         for start in range(self.start, self.stop, batch):
-            frames = self._buffer._read_frames(np.arange(start, min(start + batch, self.stop), dtype=np.int64))
+            frames = self.buffer._read_frames(np.arange(start, min(start + batch, self.stop), dtype=np.int64))
             if frames is None:
                 return
             yield from frames
 
     def __getitem__(self, index: Any) -> Record:
-        return self._buffer._records(self._numbers()[index])
+        return self.buffer._records(self._numbers()[index])
