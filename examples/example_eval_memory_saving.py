@@ -25,11 +25,12 @@ def main(arguments=None):
     parser = common.make_parser(__doc__)
     parser.add_argument("--transitions", type=common.positive, default=40_000, help="size of the buffers")
     parser.add_argument("--methods", nargs="+", default=METHODS, metavar="METHOD", help="methods to measure")
+    parser.add_argument("--in-process", action="store_true", help="run the games in this process, not in one each")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     args = parser.parse_args(arguments)
 
     n_envs = 4
-    tape = play(make_env("MsPacmanNoFrameskip-v4", n_envs, framestack=4, seed=0), args.transitions)
+    tape = play(make_env("MsPacmanNoFrameskip-v4", n_envs, common.vec_env_class(args), framestack=4, seed=0), args.transitions)
     spaces = (tape.observation_space, tape.action_space, "cpu", n_envs)
 
     def sb3(rows):

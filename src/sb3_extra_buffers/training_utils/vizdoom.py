@@ -9,7 +9,7 @@ beside it. That is what a network can learn from, and what compresses well.
 from __future__ import annotations
 
 import operator
-import tempfile
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -52,7 +52,7 @@ def _import_vizdoom() -> ModuleType:
         import vizdoom
     except ImportError as error:
         raise ImportError(f"ViZDoom environments need vizdoom; install it with `{install_hint('vizdoom')}`") from error
-    return cast(ModuleType, vizdoom)
+    return vizdoom
 
 
 def _config_of(scenario: str) -> Path:
@@ -122,11 +122,10 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
 
         self.render_mode = render_mode
         self.observe, self.shrink, self.frame_skip = observe, shrink, frame_skip
-        # ViZDoom writes its settings down, by default into the current folder.
-        self._folder = tempfile.TemporaryDirectory(prefix="vizdoom-")
         self.game = vizdoom.DoomGame()
         self.game.load_config(str(config))
-        self.game.set_doom_config_path(str(Path(self._folder.name) / "vizdoom.ini"))
+        # ViZDoom would write its settings to the current folder.
+        self.game.set_doom_config_path(os.devnull)
         self.game.set_screen_resolution(size)
         self.game.set_screen_format(vizdoom.ScreenFormat.RGB24)
         self.game.set_labels_buffer_enabled(observe != "rgb")
@@ -192,7 +191,7 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
         self._last = np.array(frame)
         return self._last.copy()
 
-    def render(self) -> Array:  # type: ignore[override]
+    def render(self) -> Array:
         """
         Give the last picture of the game.
 
@@ -203,7 +202,6 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
     def close(self) -> None:
         """End the game and its process."""
         self.game.close()
-        self._folder.cleanup()
 
 
 def make_env(
