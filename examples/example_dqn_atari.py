@@ -1,8 +1,9 @@
 """
 DQN on MsPacman with a stack of four frames, 10 million steps. This is where compression pays most: SB3's replay buffer of
-100,000 transitions takes 5.6 GB, ours some 30 MB.
+100,000 transitions takes 5.6 GB, ours 0.7 GB with the published method rle-jit, and 0.03 GB with delta.
 
   python examples/example_dqn_atari.py                     train
+  python examples/example_dqn_atari.py --method delta      with the method that is the default of this package
   python examples/example_dqn_atari.py --buffer sb3        with SB3's own buffer
   python examples/example_dqn_atari.py evaluate            play 20 episodes with the best model
   python examples/example_dqn_atari.py watch               write a video of it
