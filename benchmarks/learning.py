@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,19 +101,20 @@ def main() -> int:
     :return: Exit status: 1 if the two sides differ
     """
     parser = options(__doc__ or "", cache=False)
-    parser.add_argument("--steps", type=int, default=48_000, help="steps to train, of all environments together")
-    parser.add_argument("--eval-every", type=int, default=600, help="steps of each of the 8 environments between evaluations")
+    parser.add_argument("--steps", type=int, default=32_000, help="steps to train, of all environments together")
+    parser.add_argument("--eval-every", type=int, default=400, help="steps of each of the 8 environments between evaluations")
     parser.add_argument("--episodes", type=int, default=10, help="episodes of an evaluation")
     parser.add_argument("--random-episodes", type=int, default=100, help="episodes that are played at random")
     args = parser.parse_args()
     results = ResultFile("learning", args.results)
     about = {"scenario": SCENARIO, "total": args.steps, "every": args.eval_every, "episodes": args.episodes}
     if not (args.resume and results.has(SCENARIO, **about)):
-        runs: dict[str, dict[str, Any]] = {}
-        for side in SIDES:
-            runs[side] = learn(side, args.steps, args.eval_every, args.episodes)
-            best = max(float(np.mean(rewards)) for rewards in runs[side]["rewards"])
-            console.print(f"{side}: {runs[side]['seconds']} s, best evaluation {best:.1f}")
+        with ThreadPoolExecutor() as pool:  # of processes that have a thread each
+            started = {side: pool.submit(learn, side, args.steps, args.eval_every, args.episodes) for side in SIDES}
+            runs = {side: run.result() for side, run in started.items()}
+        for side, run in runs.items():
+            best = max(float(np.mean(rewards)) for rewards in run["rewards"])
+            console.print(f"{side}: {run['seconds']} s, best evaluation {best:.1f}")
         identical = all(runs["sb3"][what] == runs["ours"][what] for what in ("steps", "rewards", "weights"))
         row = {**about, "random": play_randomly(args.random_episodes), "runs": runs, "reached": {"identical": identical}}
         results.put(SCENARIO, row)

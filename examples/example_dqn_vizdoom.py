@@ -12,6 +12,8 @@ A short run to see that everything works:
   --steps 2000 --learning-starts 1000 --buffer-size 2000 --eval-every 400 --eval-envs 2 --episodes 2
 """
 
+from pathlib import Path
+
 import common
 from stable_baselines3 import DQN
 
@@ -25,11 +27,12 @@ def main(arguments=None):
     parser.add_argument("--buffer-size", type=common.positive, default=100_000, help="transitions in the buffer")
     parser.add_argument("--learning-starts", type=common.positive, default=10_000, help="steps to play before learning")
     args = parser.parse_args(arguments)
-    files = common.Files(args, "dqn", f"{args.scenario}_{args.observe}")
+    files = common.Files(args, "dqn", f"{Path(args.scenario).stem}_{args.observe}")
 
     def games(n_envs, seed=None):
         # Two frames, so that what moves can be told from what stands still. Each frame is stored only once.
-        return make_env(args.scenario, n_envs, common.vec_env_class(args), 2, seed, observe=args.observe, shrink=2)
+        see = {"observe": args.observe, "shrink": 2}
+        return make_env(args.scenario, n_envs, common.vec_env_class(args), 2, seed, args.reward_scale, **see)
 
     if args.action != "train":
         return common.show(DQN.load(files.to_load()), games, files, args)

@@ -9,11 +9,10 @@ in batches of 64 takes.
 """
 
 from functools import partial
-from pathlib import Path
 
 import common
 import torch as th
-from memory_table import METHODS, Table, play
+from memory_table import METHODS, Table, play, table_parser
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from sb3_extra_buffers.compressed import CompressedRolloutBuffer
@@ -21,12 +20,9 @@ from sb3_extra_buffers.training_utils.atari import make_env
 
 
 def main(arguments=None):
-    parser = common.make_parser(__doc__)
-    parser.add_argument("--transitions", type=common.positive, default=40_000, help="size of the buffers")
-    parser.add_argument("--batch-size", type=common.positive, default=64, help="size of a batch")
+    parser = table_parser(__doc__, transitions=40_000)
     parser.add_argument("--methods", nargs="+", default=METHODS, metavar="METHOD", help="methods to measure")
-    parser.add_argument("--in-process", action="store_true", help="run the games in this process, not in one each")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--batch-size", type=common.positive, default=64, help="size of a batch")
     args = parser.parse_args(arguments)
 
     n_envs = 4

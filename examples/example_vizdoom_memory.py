@@ -8,10 +8,9 @@ once as semantic segmentation masks, and fills replay buffers with both: SB3's a
 """
 
 from functools import partial
-from pathlib import Path
 
 import common
-from memory_table import Table, play
+from memory_table import Table, play, table_parser
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
@@ -19,11 +18,8 @@ from sb3_extra_buffers.training_utils.vizdoom import make_env
 
 
 def main(arguments=None):
-    parser = common.make_parser(__doc__)
+    parser = table_parser(__doc__, transitions=10_000)
     parser.add_argument("--scenario", default="deathmatch", help="scenario that comes with ViZDoom, or a .cfg file")
-    parser.add_argument("--transitions", type=common.positive, default=10_000, help="size of the buffers")
-    parser.add_argument("--in-process", action="store_true", help="run the environments in this process, not in one each")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     args = parser.parse_args(arguments)
 
     n_envs = 4

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import common
 import numpy as np
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import BaseBuffer
@@ -25,6 +27,21 @@ METHODS = (
 )
 
 _WARM_ROWS = 32
+
+
+def table_parser(description: str | None, transitions: int) -> argparse.ArgumentParser:
+    """
+    Make the command line that all memory examples have.
+
+    :param description: The docstring of the example
+    :param transitions: How many are played
+    :return: The parser, to which an example may add more
+    """
+    parser = common.make_parser(description)
+    parser.add_argument("--transitions", type=common.positive, default=transitions, help="size of the buffers")
+    parser.add_argument("--in-process", action="store_true", help="run the games in this process, not in one each")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    return parser
 
 
 class Step(NamedTuple):
