@@ -152,7 +152,10 @@ def train(
         log_path=str(files.eval),
         verbose=0,
     )
-    model.learn(args.steps, callback=callback)
+    try:
+        model.learn(args.steps, callback=callback)
+    except KeyboardInterrupt:
+        print("Stopped before its time; what it has learned is kept.")
     files.model.parent.mkdir(parents=True, exist_ok=True)
     model.save(files.model)
     print(f"Trained {model.num_timesteps:,} steps, saved {files.model}")
@@ -182,7 +185,7 @@ def show(model: Any, make_envs: Callable[[int], VecEnv], files: Files, args: arg
         print(eval_model(args.episodes, make_envs(args.eval_envs), model).summary)
 
 
-def watch(model: Any, env: VecEnv, path: Path, seconds: int, fps: int = 30) -> None:
+def watch(model: Any, env: VecEnv, path: Path, seconds: int, fps: int = 15) -> None:
     """
     Write a video of one episode; no screen is needed.
 

@@ -7,7 +7,7 @@ PPO on Atari, with the published settings: Pong without a frame stack, or MsPacm
   python examples/example_ppo_atari.py evaluate            play 20 episodes with the best model
   python examples/example_ppo_atari.py watch               write a video of it
 
-A short run to see that everything works: --steps 4096 --envs 2 --eval-every 1024 --eval-envs 2 --episodes 2
+A short run to see that everything works: --steps 1024 --envs 2 --eval-every 512 --eval-envs 2 --episodes 2
 """
 
 import common

@@ -102,6 +102,22 @@ def test_a_model_is_evaluated_and_filmed(key: str, tmp_path: Path, capsys: pytes
     assert len(video) == int(shown[1]) and video.max() > 50
 
 
+def test_ctrl_c_keeps_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sb3_contrib")
+    maze = importlib.import_module("worlds").Maze
+    step, steps = maze.step, iter(range(400))
+
+    def step_until_stopped(self: Any, action: Any) -> Any:
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        return step(self, action)
+
+    monkeypatch.setattr(maze, "step", step_until_stopped)
+    run("example_maskable_ppo", "--steps", 10**6, "--envs", 2, "--folder", tmp_path)
+    assert "Stopped before its time" in capsys.readouterr().out
+    assert weights(tmp_path / "maskable_ppo_maze.zip")
+
+
 def test_published_settings_are_the_defaults(tmp_path: Path) -> None:
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")
