@@ -200,6 +200,7 @@ def test_buttons_that_take_an_amount_are_left_out(doom: Any) -> None:
         ({"shrink": 7}, ValueError, "shrink must divide both 160 and 120, got 7"),
         ({"shrink": 0}, ValueError, "shrink must divide"),
         ({"frame_skip": 0}, ValueError, "frame_skip must be at least 1"),
+        ({"render_mode": "human"}, ValueError, "render_mode must be 'rgb_array' or None, not 'human'"),
         ({"n_envs": 0}, ValueError, "n_envs must be at least 1"),
     ],
 )

@@ -91,7 +91,7 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
     :param resolution: Width and height that ViZDoom renders; (160, 120) is the smallest
     :param shrink: Make width and height of observations so many times smaller; pictures are averaged, masks thinned out
     :param frame_skip: Tics of the game in a step; a second has 35
-    :param render_mode: ``"rgb_array"``
+    :param render_mode: ``"rgb_array"`` or None; ``render()`` gives a picture either way
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 35}  # noqa: RUF012  (Gymnasium's way)
@@ -119,6 +119,8 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
             raise ValueError(f"shrink must divide both {width} and {height}, got {shrink}")
         if frame_skip < 1:
             raise ValueError(f"frame_skip must be at least 1, got {frame_skip}")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode must be 'rgb_array' or None, not {render_mode!r}: there is no window")
 
         self.render_mode = render_mode
         self.observe, self.shrink, self.frame_skip = observe, shrink, frame_skip
