@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -210,6 +211,38 @@ def plot_million(row: Mapping[str, Any], path: Path) -> None:
         axes.set_ylim(0, max(1080, *process) * 1.05)
         axes.set_xlim(0, max(count) * 1.01)
         axes.grid(color="#E4E4E4", lw=0.8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160)
+        plt.close(figure)
+
+
+def plot_learning(row: Mapping[str, Any], path: Path) -> None:
+    """
+    Plot two learning curves, and random play beside them.
+
+    :param row: Row of ``learning.json``
+    :param path: Where to
+    """
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+        # SB3's broad and pale, ours thin upon it: both can be seen where they are the same.
+        looks = {"sb3": (ORANGE, 7, 0.55, "SB3's buffer"), "ours": (BLUE, 2, 1.0, "compressed buffer")}
+        for side, (colour, width, alpha, name) in looks.items():
+            run = row["runs"][side]
+            steps = np.array(run["steps"]) / 1e3
+            means = np.array([np.mean(rewards) for rewards in run["rewards"]])
+            if side == "ours":
+                low, high = np.quantile(np.array(run["rewards"]), (0.25, 0.75), axis=1)
+                axes.fill_between(steps, low, high, color=BLUE, alpha=0.12, lw=0, label="half of the episodes")
+            axes.plot(steps, means, color=colour, lw=width, alpha=alpha, label=name, solid_capstyle="round",
+                      marker="o" if side == "ours" else None, ms=4)  # fmt: skip
+        axes.axhline(np.mean(row["random"]), color=GREY, lw=1.2, ls=(0, (4, 3)), label="random play")
+        axes.set(title="PPO on Doom, defend the center, from masks", xlabel="thousand steps", ylabel="reward of an episode")
+        axes.set_xlim(0, None)
+        axes.grid(color="#E4E4E4", lw=0.8)
+        handles, labels = axes.get_legend_handles_labels()
+        order = [labels.index(name) for name in ("SB3's buffer", "compressed buffer", "half of the episodes", "random play")]
+        axes.legend([handles[i] for i in order], [labels[i] for i in order], frameon=False, fontsize=9, loc="upper left")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160)
         plt.close(figure)
