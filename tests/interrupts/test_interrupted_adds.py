@@ -117,6 +117,27 @@ def test_a_buffer_that_is_saved_in_the_middle_of_an_add(method: str, depth: int,
 
 @pytest.mark.parametrize(("depth", "content"), [(1, "mixed"), (4, "game")])
 @pytest.mark.parametrize("method", QUICK)
+def test_a_signal_handler_that_reads_in_the_middle_of_an_add(method: str, depth: int, content: str) -> None:
+    """It sees every complete row, and the add goes on as if nothing had been."""
+    filled = Filled(6, method, depth, content)
+    filled.add(ROWS - 8)
+    rng = random.Random(0)
+    for _ in range(60):
+        row, pair = filled.buffer.pos % ROWS, filled.step()
+        read: list[int] = []
+
+        def handler(row: int = row, read: list[int] = read) -> None:
+            check(filled.buffer, filled.rows, unsure=row)
+            read.append(filled.buffer.memory_usage().raw_bytes)
+
+        instructions = between(lambda pair=pair: add(filled.buffer, pair), rng.randrange(500), handler)
+        assert read or instructions < 500
+        filled.rows[row] = pair
+        check(filled.buffer, filled.rows)
+
+
+@pytest.mark.parametrize(("depth", "content"), [(1, "mixed"), (4, "game")])
+@pytest.mark.parametrize("method", QUICK)
 def test_one_interrupt_after_another(method: str, depth: int, content: str) -> None:
     """Several adds in a row are cut short; only the row that they were to write may be another."""
     filled = Filled(4, method, depth, content)
