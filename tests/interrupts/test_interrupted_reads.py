@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from typing import Any
@@ -70,54 +69,59 @@ def test_a_signal_handler_samples_in_the_middle_of_a_sample() -> None:
 def test_an_interrupted_sample_leaves_nothing_behind() -> None:
     """Afterwards direct reads give what is stored now, also with the very index that the sample used."""
     ours, theirs, stream = filled_pair()
-    rng = random.Random(0)
     instructions = between(lambda: ours.sample(8), 1 << 30, lambda: None)
     rows, envs = np.arange(30), np.zeros(30, dtype=np.int64)
     cuts = 0
-    for _ in range(150):
-        cuts += is_cut(lambda: ours.sample(8), rng.randrange(instructions))
-        before = ours.next_observations[rows, envs].copy(), ours.observations[rows, envs].copy()
-        np.testing.assert_array_equal(before[0], theirs.next_observations[rows, envs])
-        np.testing.assert_array_equal(before[1], theirs.observations[rows, envs])
-        add_to((ours, theirs), stream)
-        np.testing.assert_array_equal(ours.observations[rows, envs], theirs.observations[rows, envs])
+    for at in [*range(0, instructions, 17), *range(instructions - 120, instructions)]:
+        cuts += is_cut(lambda at=at: ours.sample(8), at)
+        for name in ("next_observations", "observations", "observations", "next_observations"):
+            np.testing.assert_array_equal(getattr(ours, name)[rows, envs], getattr(theirs, name)[rows, envs])
+            add_to((ours, theirs), stream)
     assert cuts > 100
 
 
 CTRL_C = """
 import faulthandler, gc, pickle, random, signal, time
 import numpy as np
-from gymnasium import spaces
-from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.storage import CompressedArray
 
 faulthandler.enable()
-space, rng = spaces.Box(0, 255, (4, 84, 84), np.uint8), np.random.default_rng(0)
-buffer = CompressedReplayBuffer(400, space, spaces.Discrete(3), "cpu", 1)
-frames = np.zeros((404, 84, 84), np.uint8) + rng.integers(0, 255, (84, 84), np.uint8)
-for number, frame in enumerate(frames):
-    frame[number % 70 : number % 70 + 9, 3 * number % 70 :] = number % 251
-for row in range(400):
-    pair = frames[row : row + 4][None], frames[row + 1 : row + 5][None]
-    buffer.add(*pair, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
-buffer.sample(512)
-saved = pickle.dumps(buffer)
-start = time.perf_counter()
-buffer.sample(512)
-took = time.perf_counter() - start
-cuts = 0
-for attempt in range(25):
-    try:
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, max(random.uniform(0.2, 1.1) * took, 1e-4))
-        buffer.sample(512)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    except KeyboardInterrupt:
+rng = np.random.default_rng(0)
+# One half of what is read was never written and takes no time; the other half is long at work when the first is done.
+array = CompressedArray((2_000_000, 1), np.uint8, (84, 84))  # so large that its tables go back to the system at once
+frame = rng.integers(0, 255, (1, 84, 84), np.uint8)
+for row in range(2_000):
+    frame[0, row % 84, ::3] = row % 251
+    array[row] = frame
+rows, columns = np.concatenate([np.full(8_000, 1_500_000), rng.integers(0, 2_000, 8_000)]), np.zeros(16_000, np.int64)
+saved = pickle.dumps(array)
+for _ in range(2):
+    start = time.perf_counter()
+    array[rows, columns]
+    took = time.perf_counter() - start
+
+def handler(number, at):
+    global left, cuts
+    if left and at.f_code.co_filename != "<string>":  # two, and in the code that is tested
+        left -= 1
         cuts += 1
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    del buffer
+        raise KeyboardInterrupt
+
+cuts = left = 0
+signal.signal(signal.SIGALRM, handler)
+for attempt in range(12):
+    left = 2
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.05, 0.6) * took, 0.1 * took)
+        array[rows, columns]
+    except KeyboardInterrupt:
+        pass
+    left = 0
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    del array
     gc.collect()
     trash = [np.zeros(1 << 20, np.uint8) for _ in range(8)]
-    buffer = pickle.loads(saved)
+    array = pickle.loads(saved)
 print("cuts", cuts)
 """
 
