@@ -176,8 +176,9 @@ def test_dict_observations_are_no_frames() -> None:
     assert len(env.buffer) == 5
 
 
-@pytest.mark.parametrize("vec_env_cls", [DummyVecEnv, SubprocVecEnv])
-@pytest.mark.parametrize("frames", ["render", "observation"])
+@pytest.mark.parametrize(
+    ("vec_env_cls", "frames"), [(DummyVecEnv, "render"), (DummyVecEnv, "observation"), (SubprocVecEnv, "render")]
+)
 def test_parallel_environments(vec_env_cls: Any, frames: Any) -> None:
     venv = make_vec_env(Scene, n_envs=2, vec_env_cls=vec_env_cls, env_kwargs={"limit": 6, "render_mode": "rgb_array"})
     env = VecRecordWrapper(venv, frames=frames, info_features=("place",), env_index=1)
