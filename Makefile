@@ -11,7 +11,7 @@ WITH_CLIENTS := .[all,dev,clients]
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
-BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/million.py
+BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/saving.py benchmarks/million.py
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -56,8 +56,8 @@ demo: $(STAMP) ## Play Atari, fill SB3's buffer and ours, train with both, compa
 test: $(STAMP) ## Run the fast tests
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(CLIENTS) ## Run all tests, with the training runs, RL Zoo, SBX and the clean install
-	$(PYTEST) $(PYTEST_ARGS)
+test-all: $(CLIENTS) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install
+	SB3XB_REQUIRE_BROWSER=1 $(PYTEST) $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Check style, formatting and types
 	$(BIN)/ruff check .
