@@ -197,6 +197,8 @@ class BufferStatsCallback(BaseCallback):
 
     def _record(self, written: bool) -> None:
         assert self._buffer is not None and self._add is not None and self._sample is not None
+        if self._buffer.size() == 0:
+            return  # nothing to tell; and to ask would load compiled code here that the first add loads anyway
         usage = _usage(self._buffer)
         resident = resident_bytes()
         self.logger.record("buffer/stored_mb", usage.total_bytes / _MB)
