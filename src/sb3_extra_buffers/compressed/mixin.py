@@ -32,10 +32,10 @@ _OPTIONS = """
 """
 
 
-def _hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
+def hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
     """A space whose observations take no memory, so that the parent class can allocate them."""
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: _hollow(part) for key, part in space.spaces.items()})
+        return spaces.Dict({key: hollow(part) for key, part in space.spaces.items()})
     return spaces.Box(0, 0, shape=(0,), dtype=np.uint8)
 
 
@@ -159,7 +159,7 @@ class CompressedBuffer(BaseBuffer):
         """Replace what the parent must not see in its arguments."""
         bound = _parent_signature(type(self)).bind(*args, **kwargs)
         space = bound.arguments["observation_space"]
-        bound.arguments["observation_space"] = _hollow(space)
+        bound.arguments["observation_space"] = hollow(space)
         if "optimize_memory_usage" in bound.arguments:
             # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
             bound.arguments["optimize_memory_usage"] = False
@@ -222,7 +222,7 @@ class CompressedBuffer(BaseBuffer):
         if not self._owns_observations:
             return super().reset()
         before, space = self.__dict__["observations"], self.observation_space
-        self._adopt(_hollow(space))
+        self._adopt(hollow(space))
         super().reset()
         self._adopt(space)
         if self.__dict__["observations"] is before:
