@@ -221,6 +221,8 @@ class GpuBuffer(BaseBuffer):
         self, value: npt.NDArray[Any], store: ObservationStore, key: str | None, label: str
     ) -> npt.NDArray[Any]:
         shape = (self.n_envs, *store.obs_shape)
+        if value.shape == shape and value.dtype == store.dtype == store.stored_dtype:
+            return value
         scalar = isinstance(self._spaces()[key], spaces.Discrete)
         if value.shape != shape and ((scalar and value.size == self.n_envs) or (self.n_envs, *value.shape) == (1, *shape[1:])):
             value = value.reshape(shape)

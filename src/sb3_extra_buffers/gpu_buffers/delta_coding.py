@@ -34,28 +34,31 @@ class DeltaCoding(FrameCoding):
         self._key_cells = np.full(n_envs, -1, dtype=np.int64)
         self._taken = np.zeros(n_envs, dtype=np.int64)
         self._frames = np.zeros(n_envs, dtype=np.int64)
+        self._worth = np.full(n_envs, -1, dtype=np.int64)
 
     def encode(self, frames: ByteArray, envs: Indices, cells: Indices) -> Encoded:
         words = self._padded(frames).view(np.int32)
-        changed = words != self._keys[envs]
-        counts = np.count_nonzero(changed, axis=1)
-        lengths = counts * RECORD
-        keys = self._key_cells[envs]
-        fresh = (keys < 0) | (lengths >= self.raw_bytes) | (lengths * self._frames[envs] > self._taken[envs])
+        changed = words != (self._keys if len(envs) == self.n_envs else self._keys[envs])
+        lengths = changed.sum(axis=1) * RECORD
+        fresh = lengths > self._worth[envs]
         if not fresh.any():
-            self._taken[envs] += lengths
-            self._frames[envs] += 1
-            return Encoded(self._records(words, changed), np.arange(len(envs)), lengths, keys)
+            self._count(envs, lengths)
+            return Encoded(self._records(words, changed), None, lengths, self._key_cells[envs])
         changed[fresh] = False
-        chosen, others = envs[fresh], envs[~fresh]
-        self._taken[others] += lengths[~fresh]
-        self._frames[others] += 1
+        stay = ~fresh
+        self._count(envs[stay], lengths[stay])
+        chosen = envs[fresh]
         self._keys[chosen], self._key_cells[chosen] = words[fresh], cells[fresh]
-        self._taken[chosen], self._frames[chosen] = self.raw_bytes, 1
-        order = np.concatenate([np.flatnonzero(~fresh), np.flatnonzero(fresh)])
+        self._taken[chosen], self._frames[chosen], self._worth[chosen] = self.raw_bytes, 1, self.raw_bytes - RECORD
+        order = np.concatenate([np.flatnonzero(stay), np.flatnonzero(fresh)])
         payload = np.concatenate([self._records(words, changed), words[fresh].reshape(-1).view(np.uint8)])
-        lengths = np.where(fresh, self.raw_bytes, lengths)[order]
-        return Encoded(payload, order, lengths, np.where(fresh, cells, keys)[order])
+        return Encoded(payload, order, np.where(fresh, self.raw_bytes, lengths)[order], self._key_cells[envs[order]])
+
+    def _count(self, envs: Indices, lengths: Indices) -> None:
+        """Note what frames took, and so up to which length another is worth coding against the same key frame."""
+        self._taken[envs] += lengths
+        self._frames[envs] += 1
+        self._worth[envs] = np.minimum(self._taken[envs] // self._frames[envs], self.raw_bytes - RECORD)
 
     def _records(self, words: npt.NDArray[np.int32], changed: npt.NDArray[np.bool_]) -> ByteArray:
         places = np.flatnonzero(changed)
@@ -89,3 +92,4 @@ class DeltaCoding(FrameCoding):
 
     def forget(self) -> None:
         self._key_cells[:] = -1
+        self._worth[:] = -1

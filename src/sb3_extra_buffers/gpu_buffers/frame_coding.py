@@ -17,13 +17,13 @@ class Encoded(NamedTuple):
     Payloads of some frames.
 
     :param payload: All of their bytes, one payload after the other, on the host
-    :param order: Which frame each payload is of
+    :param order: Which frame each payload is of; None for all in the order that they were given in
     :param lengths: Bytes of each payload
     :param keys: For each payload the cell of the frame that it is coded against; its own cell if it stands alone
     """
 
     payload: ByteArray
-    order: Indices
+    order: Indices | None
     lengths: Indices
     keys: Indices
 
@@ -74,7 +74,7 @@ class FrameCoding(ABC):
         """
         return np.empty(0, dtype=np.int64)
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 (most methods know nothing)
         """Code what comes next without reference to anything that was before."""
 
     def _padded(self, frames: ByteArray) -> ByteArray:
@@ -92,7 +92,7 @@ class SingleFrameCoding(FrameCoding):
         payload, lengths, smaller = self._encode_smaller(frames)
         raw = np.flatnonzero(~smaller)
         if not len(raw):
-            return Encoded(payload, np.arange(len(frames)), lengths, cells)
+            return Encoded(payload, None, lengths, cells)
         order = np.concatenate([np.flatnonzero(smaller), raw])
         lengths = np.concatenate([lengths, np.full(len(raw), self.raw_bytes)])
         return Encoded(np.concatenate([payload, self._padded(frames[raw]).reshape(-1)]), order, lengths, cells[order])

@@ -59,15 +59,18 @@ class FrameTable:
         self._n_free -= len(frames)
         cells = self._free[self._n_free : self._n_free + len(frames)].copy()
         encoded = self.coding.encode(frames, envs, cells)
-        self.heap.write(cells[encoded.order], encoded.payload, encoded.lengths)
-        self.keys[cells[encoded.order]] = encoded.keys
-        dependent = self.keys[cells]
-        np.add.at(self.refs, dependent[dependent != cells], 1)
+        stored = cells if encoded.order is None else cells[encoded.order]
+        self.heap.write(stored, encoded.payload, encoded.lengths)
+        self.keys[stored] = encoded.keys
+        alone = encoded.keys == stored
+        if not alone.any():
+            np.add.at(self.refs, encoded.keys, 1)
+            return cells
+        np.add.at(self.refs, encoded.keys[~alone], 1)
         roots = self.coding.key_cells()
-        if not np.array_equal(roots, self._roots):
-            np.add.at(self.refs, roots, 1)
-            before, self._roots = self._roots, roots
-            self.drop(before)
+        np.add.at(self.refs, roots, 1)
+        before, self._roots = self._roots, roots
+        self.drop(before)
         return cells
 
     def _grow(self) -> None:
@@ -99,15 +102,19 @@ class FrameTable:
         dead = cells[self.refs[cells] == 0]
         if not len(dead):
             return
-        dead = np.unique(dead)
+        dead = np.array(list(set(dead.tolist())))  # a frame is in a row several times; np.unique takes longer for a few
+        self._give_back(dead)
         keys = self.keys[dead]
         keys = keys[keys != dead]
         np.subtract.at(self.refs, keys, 1)
-        dead_keys = np.unique(keys[self.refs[keys] == 0])  # key frames are coded against nothing, so it ends here
-        for gone in (dead, dead_keys):
-            self.heap.clear(gone)
-            self._free[self._n_free : self._n_free + len(gone)] = gone
-            self._n_free += len(gone)
+        dead_keys = keys[self.refs[keys] == 0]
+        if len(dead_keys):
+            self._give_back(np.unique(dead_keys))  # key frames are coded against nothing, so it ends here
+
+    def _give_back(self, cells: Indices) -> None:
+        self.heap.clear(cells)
+        self._free[self._n_free : self._n_free + len(cells)] = cells
+        self._n_free += len(cells)
 
     def read(self, cells: Indices) -> th.Tensor:
         """

@@ -41,9 +41,10 @@ class FrameWindow:
 
     def forget(self) -> None:
         """Know nothing; the next observation is stored in full."""
-        self._memory: npt.NDArray[Any] | None = None
+        self._memory: ByteArray | None = None
+        self._spare: ByteArray = np.empty((self.n_envs, self.layout.obs_bytes), dtype=np.uint8)
         self._turned = False
-        self._frames: npt.NDArray[Any] | None = None
+        self._newest: ByteArray = np.zeros((self.n_envs, self.layout.frame_bytes), dtype=np.uint8)
         self._cells: Cells = np.zeros((self.n_envs, self.layout.depth), dtype=np.int32)
 
     def place(self, obs: npt.NDArray[Any]) -> Cells:
@@ -55,41 +56,80 @@ class FrameWindow:
         """
         memory, turned = memory_order(obs, self.layout)
         memory = memory.reshape(self.n_envs, -1)
-        words = _words(memory)
-        same = np.zeros(self.n_envs, dtype=bool)
-        if self._memory is not None and self._turned == turned:
-            same = _equal(words, self._memory)
+        before, spare = self._memory, self._spare
+        cells = None
+        if before is not None and self._turned == turned:
+            same = _equal(_words(memory), _words(before))
             if same.all():
                 return self._cells
-        frames = self.layout.split(c_order(memory, turned, self.layout))
-        if np.may_share_memory(frames, obs):
-            frames = frames.copy()  # the caller may write to what it gave us
-        cells = self._place_frames(frames, same)
-        self._frames, self._cells, self._turned, self._memory = _words(frames), cells, turned, words.copy()
+            cells = self._one_further(memory, before, spare, same)
+        if cells is None:
+            cells = self._anywhere(memory, turned)
+            self._newest = self._frames(memory, turned)[:, -1].copy()
+            spare[:] = memory
+        # Now the spare memory is equal to what was given, which the caller may write to.
+        self._spare = np.empty_like(spare) if before is None else before
+        self._memory, self._turned, self._cells = spare, turned, cells
         return cells
 
-    def _place_frames(self, frames: ByteArray, same: npt.NDArray[np.bool_]) -> Cells:
+    def _frames(self, memory: ByteArray, turned: bool) -> ByteArray:
+        return self.layout.split(c_order(memory, turned, self.layout))
+
+    def _one_further(
+        self, memory: ByteArray, before: ByteArray, expected: ByteArray, same: npt.NDArray[np.bool_]
+    ) -> Cells | None:
+        """Place observations that are the last ones, or those with one frame more; None if any is neither."""
+        layout, turned, n_envs = self.layout, self._turned, self.n_envs
+        # Bytes that one frame has next to each other, as observations lie in memory.
+        part = layout.group * layout.itemsize if turned else layout.part_bytes
+        by_frame = (n_envs, layout.obs_bytes // (part * layout.depth), layout.depth, part)
+        latest = memory.reshape(by_frame)[:, :, -1]
+        expected[:, : layout.obs_bytes - part] = before[:, part:]
+        expected.reshape(by_frame)[:, :, -1] = latest
+        if same.any():
+            expected[same] = before[same]
+        if not np.array_equal(_words(expected), _words(memory)):
+            return None
+        if turned and layout.group > 1:
+            latest = latest.reshape(n_envs, -1, layout.group, layout.itemsize).swapaxes(1, 2)
+        newest = np.empty_like(self._newest)
+        newest.reshape(latest.shape)[...] = latest
+        known = self._cells
+        cells = np.empty_like(known)
+        cells[:, :-1] = known[:, 1:]
+        cells[:, -1] = known[:, -1]
+        cells[same] = known[same]
+        envs = np.flatnonzero(~_equal(_words(newest), _words(self._newest)))
+        if len(envs):
+            cells[envs, -1] = self._store(newest if len(envs) == n_envs else newest[envs], envs)
+        self._newest = newest
+        return cells
+
+    def _anywhere(self, memory: ByteArray, turned: bool) -> Cells:
+        """Place any observations: an episode began, or it is no stack."""
+        frames = self._frames(memory, turned)
         words = _words(frames)
         cells = np.full(frames.shape[:2], -1, dtype=np.int32)
-        if self._frames is not None:
-            before, known = self._frames, self._cells
-            cells[:, :-1] = np.where(_equal(words[:, :-1], before[:, 1:]), known[:, 1:], -1)
-            cells[:, -1] = np.where(_equal(words[:, -1], before[:, -1]), known[:, -1], -1)
-            cells[same] = known[same]
-            if (cells[:, :-1] < 0).any():  # not one frame further: look everywhere
-                for old in range(self.layout.depth):
-                    found = (cells < 0) & _equal(words, before[:, old : old + 1])
-                    cells = np.where(found, known[:, old : old + 1], cells)
-        unknown = cells < 0
-        for column in np.flatnonzero(unknown.any(axis=0)):
-            envs = np.flatnonzero(unknown[:, column])
-            blank = ~words[envs, column].any(axis=-1)
-            cells[envs[blank], column] = EMPTY
-            envs = envs[~blank]
+        if self._memory is not None:
+            before = _words(self._frames(self._memory, self._turned))
+            for old in range(self.layout.depth):
+                found = (cells < 0) & _equal(words, before[:, old : old + 1])
+                cells = np.where(found, self._cells[:, old : old + 1], cells)
+        for column in np.flatnonzero((cells < 0).any(axis=0)):
+            envs = np.flatnonzero(cells[:, column] < 0)
             if column:  # a reset that repeats its first frame
                 again = _equal(words[envs, column], words[envs, column - 1])
                 cells[envs[again], column] = cells[envs[again], column - 1]
                 envs = envs[~again]
             if len(envs):
-                cells[envs, column] = self.table.add(frames[envs, column], envs)
+                cells[envs, column] = self._store(frames[envs, column], envs)
+        return cells
+
+    def _store(self, frames: ByteArray, envs: npt.NDArray[np.intp]) -> Cells:
+        cells = np.full(len(envs), EMPTY, dtype=np.int32)
+        some = np.flatnonzero(_words(frames).any(axis=1))
+        if len(some) == len(envs):
+            return self.table.add(frames, envs)
+        if len(some):
+            cells[some] = self.table.add(frames[some], envs[some])
         return cells

@@ -78,7 +78,7 @@ class ObservationStore(ABC):
         obs = flat.view(self._stored_torch).view(len(sides), len(rows), *self.obs_shape)
         return tuple(obs.to(self.torch_dtype).unbind(0))
 
-    def prepare(self, *observations: Array) -> None:
+    def prepare(self, *observations: Array) -> None:  # noqa: B027 (nothing to do is right for most)
         """
         Look at observations that will be staged next; all that is stored stays as it is seen from outside.
 
@@ -133,7 +133,7 @@ class ObservationStore(ABC):
     def clear(self) -> None:
         """Forget all observations."""
 
-    def compact(self) -> None:
+    def compact(self) -> None:  # noqa: B027
         """Pack what is stored."""
 
     @abstractmethod
@@ -275,12 +275,14 @@ class RawObservationStore(ObservationStore):
 
     @staticmethod
     def _stage(frames: _Frames, observations: Iterable[Array]) -> npt.NDArray[np.int32]:
-        staged = np.stack([frames.window.place(obs) for obs in observations], axis=1)
+        placed = [frames.window.place(obs) for obs in observations]
+        staged = np.stack(placed, axis=1)
         frames.table.hold(staged)
         return staged
 
     def previous(self, row: int) -> npt.NDArray[np.int32]:
-        return self._frames.cells[row].copy()
+        shown: npt.NDArray[np.int32] = self._frames.cells[row].copy()
+        return shown
 
     def publish(self, row: int, staged: npt.NDArray[np.int32]) -> None:
         self._frames.cells[row] = staged
