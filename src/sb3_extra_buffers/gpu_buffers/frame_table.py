@@ -12,6 +12,7 @@ from sb3_extra_buffers.gpu_buffers.raw_buffer import ByteArray, Indices
 EMPTY = 0
 """The cell of the frame that is all zeros: what was never written, and the padding of a frame stack."""
 _FOR_EVER = 1 << 30
+_AT_ONCE = 16
 
 
 class FrameTable:
@@ -36,6 +37,8 @@ class FrameTable:
         self._free = np.arange(count, dtype=np.int32)[::-1].copy()  # a stack; EMPTY is taken first
         self._n_free = count
         self._roots: Indices = np.empty(0, dtype=np.int64)
+        self._held: list[Indices] = []
+        self._dropped: list[Indices] = []
 
     def _add_empty(self) -> None:
         self.add(np.zeros((1, self.coding.frame_bytes), dtype=np.uint8), np.zeros(1, dtype=np.int64))
@@ -44,6 +47,7 @@ class FrameTable:
     @property
     def stored(self) -> int:
         """Number of frames."""
+        self.settle()
         return self.heap.n_cells - self._n_free
 
     def add(self, frames: ByteArray, envs: Indices) -> npt.NDArray[np.int32]:
@@ -54,23 +58,27 @@ class FrameTable:
         :param envs: The environment that each is from, each at most once
         :return: Their cells
         """
+        if self._n_free < len(frames):
+            self.settle()
         while self._n_free < len(frames):
             self._grow()
         self._n_free -= len(frames)
         cells = self._free[self._n_free : self._n_free + len(frames)].copy()
         encoded = self.coding.encode(frames, envs, cells)
+        if self.heap.data_end + len(encoded.payload) > self.heap.capacity:
+            self.settle()  # before anything is moved or refused
         stored = cells if encoded.order is None else cells[encoded.order]
         self.heap.write(stored, encoded.payload, encoded.lengths)
         self.keys[stored] = encoded.keys
         alone = encoded.keys == stored
         if not alone.any():
-            np.add.at(self.refs, encoded.keys, 1)
+            self._held.append(encoded.keys)
             return cells
-        np.add.at(self.refs, encoded.keys[~alone], 1)
+        self._held.append(encoded.keys[~alone])
         roots = self.coding.key_cells()
-        np.add.at(self.refs, roots, 1)
-        before, self._roots = self._roots, roots
-        self.drop(before)
+        self._held.append(roots)
+        self._dropped.append(self._roots)
+        self._roots = roots
         return cells
 
     def _grow(self) -> None:
@@ -89,27 +97,32 @@ class FrameTable:
 
         :param cells: Their cells, each as often as it is referred to
         """
-        np.add.at(self.refs, cells.reshape(-1), 1)
+        self._held.append(cells.reshape(-1))
 
     def drop(self, cells: Indices) -> None:
         """
-        Refer to frames no longer; those that nothing refers to are gone.
+        Refer to frames no longer; those that nothing refers to will be gone.
 
         :param cells: Their cells, each as often as it was referred to
         """
-        cells = cells.reshape(-1)
-        np.subtract.at(self.refs, cells, 1)
-        dead = cells[self.refs[cells] == 0]
-        if not len(dead):
+        self._dropped.append(cells.reshape(-1))
+        if len(self._dropped) >= _AT_ONCE:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count references; that of many rows at once takes hardly longer than that of one."""
+        if not self._dropped:
             return
-        dead = np.array(list(set(dead.tolist())))  # a frame is in a row several times; np.unique takes longer for a few
+        dropped = np.concatenate(self._dropped)
+        np.add.at(self.refs, np.concatenate(self._held), 1)
+        np.subtract.at(self.refs, dropped, 1)
+        self._held, self._dropped = [], []
+        dead = np.unique(dropped[self.refs[dropped] == 0])
         self._give_back(dead)
         keys = self.keys[dead]
         keys = keys[keys != dead]
         np.subtract.at(self.refs, keys, 1)
-        dead_keys = keys[self.refs[keys] == 0]
-        if len(dead_keys):
-            self._give_back(np.unique(dead_keys))  # key frames are coded against nothing, so it ends here
+        self._give_back(np.unique(keys[self.refs[keys] == 0]))  # key frames are coded against nothing, so it ends here
 
     def _give_back(self, cells: Indices) -> None:
         self.heap.clear(cells)
@@ -135,6 +148,7 @@ class FrameTable:
         self.heap.recover()
         self.coding.forget()
         self._roots = np.empty(0, dtype=np.int64)
+        self._held, self._dropped = [], []
         count = self.heap.n_cells
         refs = np.bincount(held.reshape(-1), minlength=count)
         refs[EMPTY] += _FOR_EVER

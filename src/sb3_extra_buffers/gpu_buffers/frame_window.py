@@ -37,6 +37,7 @@ class FrameWindow:
 
     def __init__(self, layout: FrameLayout, n_envs: int, table: FrameTable) -> None:
         self.layout, self.n_envs, self.table = layout, n_envs, table
+        self._none = np.zeros(n_envs, dtype=bool)
         self.forget()
 
     def forget(self) -> None:
@@ -44,6 +45,7 @@ class FrameWindow:
         self._memory: ByteArray | None = None
         self._spare: ByteArray = np.empty((self.n_envs, self.layout.obs_bytes), dtype=np.uint8)
         self._turned = False
+        self._was_same = False
         self._newest: ByteArray = np.zeros((self.n_envs, self.layout.frame_bytes), dtype=np.uint8)
         self._cells: Cells = np.zeros((self.n_envs, self.layout.depth), dtype=np.int32)
 
@@ -59,10 +61,16 @@ class FrameWindow:
         before, spare = self._memory, self._spare
         cells = None
         if before is not None and self._turned == turned:
-            same = _equal(_words(memory), _words(before))
-            if same.all():
-                return self._cells
-            cells = self._one_further(memory, before, spare, same)
+            # `obs` is nearly always what `next_obs` was, and `next_obs` one frame further: each is tried first in its turn.
+            if self._was_same:
+                cells = self._one_further(memory, before, spare, self._none)
+            if cells is None:
+                same = _equal(_words(memory), _words(before))
+                if same.all():
+                    self._was_same = True
+                    return self._cells
+                cells = self._one_further(memory, before, spare, same)
+            self._was_same = False
         if cells is None:
             cells = self._anywhere(memory, turned)
             self._newest = self._frames(memory, turned)[:, -1].copy()

@@ -309,6 +309,7 @@ class RawObservationStore(ObservationStore):
         self._before = None
 
     def compact(self) -> None:
+        self._frames.table.settle()
         self.heap.compact()
 
     def memory_usage(self, rows: int) -> MemoryUsage:
@@ -319,6 +320,7 @@ class RawObservationStore(ObservationStore):
         return MemoryUsage(cells * self._outside_bytes, self.heap.data_end, index, stored, shared)
 
     def _size_heap(self) -> None:
+        self._frames.table.settle()
         row = self.heap.live_bytes / _MEASURED_ROWS
         wanted = int(row * self.rows * OVERALLOC_FACTOR)
         logger.info(
