@@ -19,7 +19,6 @@ from sb3_extra_buffers.compressed.mixin import hollow
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
 from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
 from sb3_extra_buffers.gpu_buffers.observation_store import DenseObservationStore, ObservationStore, create_observation_store
-from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError
 from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, torch_dtype_to_numpy
 from sb3_extra_buffers.storage import MemoryUsage, cast_exactly
 
@@ -59,9 +58,10 @@ def find_gpu_buffer_dtypes(
 
 
 class _Undo(NamedTuple):
-    """What a row was before an ``add`` that has not come to its end."""
+    """What to go back to if an ``add`` does not come to its end."""
 
     row: int
+    pos: int
     full: bool
     fields: dict[str, npt.NDArray[Any]]
     shown: list[tuple[ObservationStore, Any]]
@@ -241,16 +241,19 @@ class GpuBuffer(BaseBuffer):
         row = self.pos
         fields = {name: getattr(self, name)[row].copy() for name in self._row_fields}
         shown = [(store, store.previous(row)) for store in self._stores.values()]
-        self._undo = _Undo(row, self.full, fields, shown)
+        self._undo = _Undo(row, row, self.full, fields, shown)
         try:
-            for store, staged in [(store, store.stage(*sides)) for store, sides in by_store]:
-                store.publish(row, staged)
+            staged = [(store, store.stage(*sides)) for store, sides in by_store]
+            for store, new in staged:
+                store.publish(row, new)
             super().add(*[self._for_parent() for _ in observations], *rest, **kwargs)
+            # All is written. From here on an interruption leads to this state, not back to the one before.
+            self._undo = _Undo(row, self.pos, self.full, {}, staged)
+            for store, before in shown:
+                store.release(before)
         except BaseException:
             self._recover()
             raise
-        for store, before in shown:
-            store.release(before)
         self._undo = None
 
     def _for_parent(self) -> Any:
@@ -260,26 +263,31 @@ class GpuBuffer(BaseBuffer):
         return dict(self._markers)
 
     def _recover(self) -> None:
-        """Take back an ``add`` that did not come to its end."""
+        """Put in order what an interruption left: an ``add`` has happened, or it has not."""
         undo = self._undo
-        if undo is None:
-            return
-        for store, before in undo.shown:
-            store.restore(undo.row, before)
-        for name, value in undo.fields.items():
-            getattr(self, name)[undo.row] = value
-        self.pos, self.full = undo.row, undo.full
-        self._undo = None
+        if undo is not None:
+            for store, before in undo.shown:
+                store.restore(undo.row, before)
+            for name, value in undo.fields.items():
+                getattr(self, name)[undo.row] = value
+            self.pos, self.full = undo.pos, undo.full
+            self._undo = None
+        for store in self._stores.values():
+            store.recover()
 
     def reset(self) -> None:
-        """Reset the buffer and forget all observations."""
+        """Reset the buffer; a rollout buffer also forgets its observations."""
         if not self._stores:  # the parent is still being made
             return super().reset()
         self._recover()
-        space = self.observation_space
+        before, space = self.__dict__["observations"], self.observation_space
         self._adopt(hollow(space))
-        super().reset()
-        self._adopt(space)
+        try:
+            super().reset()
+        finally:
+            self._adopt(space)
+        if self.__dict__["observations"] is before:
+            return
         for store in self._stores.values():
             store.clear()
         self._install()
@@ -342,6 +350,3 @@ class GpuBuffer(BaseBuffer):
 def _all_floats(arrays: Any) -> bool:
     """Whether the parent made floats of a hollow space, which is of bytes."""
     return all(array.dtype == np.float32 for array in (arrays.values() if isinstance(arrays, dict) else [arrays]))
-
-
-__all__ = ["DEFAULT_METHOD", "GpuBuffer", "HeapFullError", "find_gpu_buffer_dtypes"]

@@ -27,22 +27,29 @@ class FrameTable:
 
     def __init__(self, coding: FrameCoding) -> None:
         self.coding, self.heap = coding, coding.heap
+        self.is_unsettled = False
+        """Whether counting was interrupted, so that only ``rebuild`` helps."""
         self._clear_tables()
-        self._add_empty()
+        self._write_empty()
 
     def _clear_tables(self) -> None:
         count = self.heap.n_cells
         self.keys = np.arange(count, dtype=np.int32)
         self.refs = np.zeros(count, dtype=np.int32)
-        self._free = np.arange(count, dtype=np.int32)[::-1].copy()  # a stack; EMPTY is taken first
-        self._n_free = count
+        self.refs[EMPTY] = _FOR_EVER
+        self._free = np.arange(count, dtype=np.int32)[::-1].copy()  # a stack, without EMPTY at its end
+        self._n_free = count - 1
         self._roots: Indices = np.empty(0, dtype=np.int64)
         self._held: list[Indices] = []
         self._dropped: list[Indices] = []
+        self._fresh: list[Indices] = []
 
-    def _add_empty(self) -> None:
-        self.add(np.zeros((1, self.coding.frame_bytes), dtype=np.uint8), np.zeros(1, dtype=np.int64))
-        self.refs[EMPTY] = _FOR_EVER
+    def _write_empty(self) -> None:
+        cells = np.array([EMPTY])
+        self.coding.forget()
+        encoded = self.coding.encode(np.zeros((1, self.coding.frame_bytes), dtype=np.uint8), np.zeros(1, np.int64), cells)
+        self.heap.write(cells, encoded.payload, encoded.lengths)
+        self.coding.forget()
 
     @property
     def stored(self) -> int:
@@ -70,6 +77,7 @@ class FrameTable:
         stored = cells if encoded.order is None else cells[encoded.order]
         self.heap.write(stored, encoded.payload, encoded.lengths)
         self.keys[stored] = encoded.keys
+        self._fresh.append(cells)
         alone = encoded.keys == stored
         if not alone.any():
             self._held.append(encoded.keys)
@@ -93,11 +101,12 @@ class FrameTable:
 
     def hold(self, cells: Indices) -> None:
         """
-        Refer to frames.
+        Refer to frames; those that were added since the last time and are not among them may be gone from now on.
 
         :param cells: Their cells, each as often as it is referred to
         """
         self._held.append(cells.reshape(-1))
+        self._fresh = []
 
     def drop(self, cells: Indices) -> None:
         """
@@ -113,16 +122,23 @@ class FrameTable:
         """Count references; that of many rows at once takes hardly longer than that of one."""
         if not self._dropped:
             return
+        self.is_unsettled = True
         dropped = np.concatenate(self._dropped)
         np.add.at(self.refs, np.concatenate(self._held), 1)
         np.subtract.at(self.refs, dropped, 1)
         self._held, self._dropped = [], []
-        dead = np.unique(dropped[self.refs[dropped] == 0])
+        dead = self._unused(dropped)
         self._give_back(dead)
         keys = self.keys[dead]
         keys = keys[keys != dead]
         np.subtract.at(self.refs, keys, 1)
-        self._give_back(np.unique(keys[self.refs[keys] == 0]))  # key frames are coded against nothing, so it ends here
+        self._give_back(self._unused(keys))  # key frames are coded against nothing, so it ends here
+        self.is_unsettled = False
+
+    def _unused(self, cells: Indices) -> Indices:
+        unused = np.unique(cells[self.refs[cells] == 0])
+        # An observation that is being put together is not referred to before all of its frames are there.
+        return np.setdiff1d(unused, np.concatenate(self._fresh)) if self._fresh and len(unused) else unused
 
     def _give_back(self, cells: Indices) -> None:
         self.heap.clear(cells)
@@ -145,29 +161,33 @@ class FrameTable:
 
         :param held: The cells that are referred to, each as often as it is
         """
+        self.is_unsettled = True
         self.heap.recover()
         self.coding.forget()
-        self._roots = np.empty(0, dtype=np.int64)
-        self._held, self._dropped = [], []
         count = self.heap.n_cells
+        keys = np.arange(count, dtype=np.int32)
+        keys[: len(self.keys)] = self.keys
+        self.keys = keys  # at once: without what it is coded against a frame would be lost
         refs = np.bincount(held.reshape(-1), minlength=count)
         refs[EMPTY] += _FOR_EVER
         cells = np.flatnonzero(refs)
-        keys = self.keys[cells]
-        refs += np.bincount(keys[keys != cells], minlength=count)
+        needed = keys[cells]
+        refs += np.bincount(needed[needed != cells], minlength=count)
         self.refs = refs.astype(np.int32)
-        gone = np.flatnonzero(refs == 0)[::-1]
-        self.heap.clear(gone)
-        self.keys = np.concatenate([self.keys[:count], np.arange(len(self.keys), count, dtype=np.int32)])
-        self._free = np.concatenate([gone, np.zeros(count - len(gone), dtype=np.int64)]).astype(np.int32)
-        self._n_free = len(gone)
+        self._roots, self._held, self._dropped, self._fresh = np.empty(0, dtype=np.int64), [], [], []
+        self._free, self._n_free = np.zeros(count, dtype=np.int32), 0
+        self._give_back(np.flatnonzero(refs == 0)[::-1])
+        if not self.heap.lengths_array[EMPTY]:
+            self._write_empty()
+        self.is_unsettled = False
 
     def clear(self) -> None:
         """Forget all frames."""
-        self.coding.forget()
+        self.is_unsettled = True
         self.heap.clear_all()
         self._clear_tables()
-        self._add_empty()
+        self._write_empty()
+        self.is_unsettled = False
 
     @property
     def index_bytes(self) -> int:

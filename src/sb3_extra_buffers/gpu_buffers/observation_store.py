@@ -61,6 +61,8 @@ class ObservationStore(ABC):
         self.obs_shape, self.dtype, self.stored_dtype = obs_shape, dtype, stored
         self.device = device
         self.torch_dtype = numpy_dtype_to_torch(dtype)
+        if device.type == "mps" and self.torch_dtype in (th.float64, th.complex128):
+            raise TypeError(f"mps has no {self.torch_dtype}; declare the observation space with float32")
         self._stored_torch = numpy_dtype_to_torch(stored)
         elements = int(np.prod(obs_shape))
         self.obs_bytes, self._outside_bytes = elements * stored.itemsize, elements * dtype.itemsize
@@ -132,6 +134,9 @@ class ObservationStore(ABC):
     @abstractmethod
     def clear(self) -> None:
         """Forget all observations."""
+
+    def recover(self) -> None:  # noqa: B027
+        """Put in order what an interruption left, if anything."""
 
     def compact(self) -> None:  # noqa: B027
         """Pack what is stored."""
@@ -288,11 +293,18 @@ class RawObservationStore(ObservationStore):
         self._frames.cells[row] = staged
 
     def restore(self, row: int, previous: npt.NDArray[np.int32]) -> None:
+        self._frames.cells[row] = previous
+        self._rebuild()
+
+    def _rebuild(self) -> None:
         frames = self._frames
-        frames.cells[row] = previous
         frames.window.forget()
         frames.table.rebuild(frames.cells)
         self._before = None
+
+    def recover(self) -> None:
+        if self._frames.table.is_unsettled:
+            self._rebuild()
 
     def release(self, previous: npt.NDArray[np.int32]) -> None:
         self._frames.table.drop(previous)
@@ -303,8 +315,8 @@ class RawObservationStore(ObservationStore):
 
     def clear(self) -> None:
         frames = self._frames
-        frames.cells[:] = EMPTY
         frames.window.forget()
+        frames.cells[:] = EMPTY
         frames.table.clear()
         self._before = None
 
@@ -328,7 +340,10 @@ class RawObservationStore(ObservationStore):
             *(_MEASURED_ROWS, row, self._estimate(1), self.device, wanted, self.rows),
         )
         if wanted > self.heap.capacity:
-            self.heap.resize(wanted)
+            try:
+                self.heap.resize(wanted)
+            except RuntimeError as error:  # out of memory: what is there is enough for now
+                logger.warning("there is no room on %s for a heap of %d bytes (%s)", self.device, wanted, error)
 
     def _look_for_stack(self, observations: Iterable[Array]) -> None:
         """Find out from what follows what whether observations are stacks; if so, store again what little there is."""
