@@ -18,6 +18,7 @@ from kit.data import DATASETS, Dataset, Recording, Transition, load
 from kit.process import anonymous_bytes, digest, settle, summary, time_calls
 
 SB3 = "sb3"
+GPU = "gpu:"
 _ROLLOUT = 2048
 _WARM_ROWS = 300
 
@@ -28,7 +29,7 @@ def make_replay(
     """
     Make the replay buffer of one side.
 
-    :param method: ``sb3`` for SB3's, else the method of ours
+    :param method: ``sb3`` for SB3's, else the method of ours; after ``gpu:`` that of a buffer on a device
     :param transitions: Its size
     :param space: Observations
     :param action_space: Actions
@@ -37,6 +38,11 @@ def make_replay(
     """
     if method == SB3:
         return ReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs)
+    if method.startswith(GPU):
+        from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
+
+        options = {"compression_method": method[len(GPU) :], "buffer_device": "cpu"}
+        return GpuReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs, **options)
     from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
     return CompressedReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs, compression_method=method)
