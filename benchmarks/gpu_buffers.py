@@ -2,7 +2,8 @@
 Buffers on a device, here on the device ``cpu``, beside SB3's own and the CPU side's.
 
 All sides run at once, each in a process of its own, but only one works at a time, in many short turns: a machine that is busy
-for a minute is busy for all of them. Times are lower quartiles.
+for a minute is busy for all of them. Times are lower quartiles of processor time, of one thread: what other programs make one
+wait for does not count.
 """
 
 from __future__ import annotations
@@ -65,18 +66,19 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     take_turn()
     before = anonymous_bytes()
     buffer = make_replay(job["method"], job["transitions"], space, action_space, dataset.n_envs)
-    times: dict[str, list[int]] = {"add_first": list(fill(buffer, stream, job["transitions"] // dataset.n_envs))}
+    rows = job["transitions"] // dataset.n_envs
+    times: dict[str, list[int]] = {"add_first": list(fill(buffer, stream, rows, time.thread_time_ns))}
     settle()
     result: dict[str, Any] = {"memory": anonymous_bytes() - before}
     for _ in range(job["turns"]):
         take_turn()
-        times.setdefault("add_full", []).extend(fill(buffer, stream, ROWS_IN_A_TURN))
+        times.setdefault("add_full", []).extend(fill(buffer, stream, ROWS_IN_A_TURN, time.thread_time_ns))
         for size in (32, 256):
             buffer.sample(size)
             for _ in range(SAMPLES_IN_A_TURN):
-                start = time.perf_counter_ns()
+                start = time.thread_time_ns()
                 buffer.sample(size)
-                times.setdefault(f"sample_{size}", []).append(time.perf_counter_ns() - start)
+                times.setdefault(f"sample_{size}", []).append(time.thread_time_ns() - start)
     result["digest"] = sample_digest(buffer)
     usage = getattr(buffer, "memory_usage", None)
     if usage is not None:

@@ -279,3 +279,19 @@ def test_no_warnings_without_reason() -> None:
         pair.add(20)
         pair.check()
         GpuRolloutBuffer(8, IMAGE, spaces.Discrete(2), "cpu")
+
+
+def test_there_is_one_heap_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heap that fills the device must not be there twice while the layout is found out."""
+    sizes: list[int] = []
+    allocate = raw_buffer_module.RawBuffer._allocate
+
+    def noted(self: Any, capacity: int) -> Any:
+        sizes.append(capacity)
+        return allocate(self, capacity)
+
+    monkeypatch.setattr(raw_buffer_module.RawBuffer, "_allocate", noted)
+    pair = Pair(Stream(3, 2, (1, 12, 12), np.uint8, "game", Stack(4, 0), 0.0), 20, heap_bytes=10**6)
+    pair.add(30)
+    assert len(sizes) == 1 and sizes[0] >= 10**6
+    pair.check()

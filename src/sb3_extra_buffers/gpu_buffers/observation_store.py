@@ -244,7 +244,14 @@ class RawObservationStore(ObservationStore):
         self._tries_left = _LAYOUT_TRIES
         self._before: Array | None = None
         self._rows_until_measured = _MEASURED_ROWS if heap_bytes is None and self.rows > _MEASURED_ROWS else 0
-        self._frames = self._make_frames(FrameLayout.whole(self.obs_shape, self.stored_dtype.itemsize))
+        self._made: _Frames | None = None
+
+    @property
+    def _frames(self) -> _Frames:
+        # Not before they are needed: nearly always the first observations show the layout, and there is only one heap then.
+        if self._made is None:
+            self._made = self._make_frames(FrameLayout.whole(self.obs_shape, self.stored_dtype.itemsize))
+        return self._made
 
     def _make_frames(self, layout: FrameLayout) -> _Frames:
         raw_frame = raw_length(layout.frame_bytes, self.method.align)
@@ -303,7 +310,7 @@ class RawObservationStore(ObservationStore):
         self._before = None
 
     def recover(self) -> None:
-        if self._frames.table.is_unsettled:
+        if self._made is not None and self._made.table.is_unsettled:
             self._rebuild()
 
     def release(self, previous: npt.NDArray[np.int32]) -> None:
@@ -314,15 +321,19 @@ class RawObservationStore(ObservationStore):
                 self._size_heap()
 
     def clear(self) -> None:
-        frames = self._frames
+        self._before = None
+        if self._made is None:
+            return
+        frames = self._made
+        frames.table.is_unsettled = True  # until all of it is done
         frames.window.forget()
         frames.cells[:] = EMPTY
         frames.table.clear()
-        self._before = None
 
     def compact(self) -> None:
-        self._frames.table.settle()
-        self.heap.compact()
+        if self._made is not None:
+            self._made.table.settle()
+            self._made.table.heap.compact()
 
     def memory_usage(self, rows: int) -> MemoryUsage:
         frames, cells = self._frames, rows * self.n_envs * self.sides
@@ -355,15 +366,15 @@ class RawObservationStore(ObservationStore):
             self._tries_left -= 1
             layout = find_stack(self.obs_shape, self.stored_dtype.itemsize, before, flat)
             if layout is not None:
-                self._frames = self._stored_again(layout)
+                self._made = self._stored_again(layout)
                 self._tries_left = 0
             if not self._tries_left:
                 self._before = None
                 return
 
     def _stored_again(self, layout: FrameLayout) -> _Frames:
-        frames, old = self._make_frames(layout), self._frames
-        for row in np.flatnonzero(old.cells.any(axis=(1, 2, 3))):
+        frames = self._make_frames(layout)
+        for row in () if self._made is None else np.flatnonzero(self._made.cells.any(axis=(1, 2, 3))):
             sides = self.read(np.full(self.n_envs, row), np.arange(self.n_envs), tuple(range(self.sides)))
             observations = [side.cpu().numpy().astype(self.stored_dtype) for side in sides]
             frames.cells[row] = self._stage(frames, observations)
