@@ -294,6 +294,39 @@ def saving(results: Results) -> str:
     return table(["MsPacman, stack 4", "transitions", "file", "save", "load", "samples after loading"], lines)
 
 
+def gpu(results: Results) -> str:
+    """
+    Compare buffers on the device ``cpu`` with SB3's and with those of the CPU side.
+
+    :param results: ``gpu_buffers.json``
+    :return: Markdown
+    """
+    from gpu_buffers import FLAT, RATIOS, figure
+
+    titles = {"memory": "memory", "add_first": "`add`, first fill", "add_full": "`add`, ring full"}
+    titles |= {"sample_32": "`sample(32)`", "sample_256": "`sample(256)`", "rle_sample_256": "`sample(256)`"}
+    names = {"sb3": "SB3's", "rle-jit": "`rle-jit` of the CPU side", "gpu:delta": "`delta`", "gpu:rle": "`rle`"}
+    lines = []
+    for row in results["rows"].values():
+        data = _data()[row["dataset"]]
+        if "sizes" in row:
+            smallest, largest = min(row["sizes"]), max(row["sizes"])
+            for name in FLAT:
+                cells = [milliseconds(figure(row["sides"][f"{size:,}"], name)) for size in (smallest, largest)]
+                what = f"`delta`, {titles[name]}: {largest:,} transitions beside {smallest:,}"
+                lines.append([what, *cells, mark(f"{row['ratios'][name]:.2f}x", row["reached"][name])])
+            continue
+        for name, (ours, theirs, _) in RATIOS.items():
+            metric = name.removeprefix("rle_")
+            show = megabytes if metric == "memory" else milliseconds
+            cells = [show(figure(row["sides"][side], metric)) for side in (theirs, ours)]
+            ratio = row["ratios"][name]
+            text = f"{ratio:.1%}".replace("%", " %") if metric == "memory" else f"{ratio:.2f}x"
+            what = f"{names[ours]}, {titles[name]}, beside {names[theirs]} ({data.title}, {data.n_envs} envs)"
+            lines.append([what, *cells, mark(text, row["reached"].get(name))])
+    return table(["on the device `cpu`", "theirs, or smaller", "ours, or larger", "ratio"], lines)
+
+
 # Name of the table: the result file, and who makes it.
 TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "ratios": ("buffers", ratios),
@@ -306,6 +339,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "startup": ("startup", startup),
     "her": ("her", her),
     "saving": ("saving", saving),
+    "gpu": ("gpu_buffers", gpu),
 }
 
 

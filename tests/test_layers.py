@@ -1,10 +1,13 @@
 """A lower layer never imports a higher one."""
 
 import ast
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import sb3_extra_buffers
 
 PACKAGE = "sb3_extra_buffers"
 ROOT = Path(__file__).parents[1] / "src" / PACKAGE
@@ -14,7 +17,13 @@ LAYERS = ("codecs", "storage", "compressed", "testing", "gpu_buffers", "recordin
 # The layers that stand on their own, without SB3.
 WITHOUT_SB3 = ("codecs", "storage")
 
+# Where a layer that has others above it imports a name that is computed: optional libraries, and buffers that the package
+# itself names.
+COMPUTED = {"codecs._optional", "codecs.zstd", "compressed.choose"}
+HAS_OTHERS_ABOVE = ("codecs", "storage", "compressed", "testing", "gpu_buffers")
+
 MODULES = sorted(ROOT.rglob("*.py"))
+_IMPORTERS = {"import_module", "__import__", "resolve_name"}
 
 
 def module_name(path: Path) -> str:
@@ -42,8 +51,19 @@ def imported_names(source: str, module: str, is_package: bool) -> Iterator[tuple
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             name = node.args[0].value
-            if called in {"import_module", "__import__"} and isinstance(name, str):
-                yield node.lineno, package + name if name.startswith(".") else name
+            if called in _IMPORTERS and isinstance(name, str):
+                yield node.lineno, package + name.replace(":", ".") if name.startswith(".") else name.replace(":", ".")
+
+
+def computed_imports(source: str) -> list[int]:
+    """Lines that import what only the running program knows, which the other checks cannot see."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    found = []
+    for node in calls:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in _IMPORTERS and not (node.args and isinstance(node.args[0], ast.Constant)):
+            found.append(node.lineno)
+    return found
 
 
 def layer_of(name: str) -> str | None:
@@ -79,6 +99,24 @@ def test_imports_go_down(path: Path) -> None:
     assert violations(path.read_text(encoding="utf-8"), module, path.name == "__init__.py") == []
 
 
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_computed_imports_are_known(path: Path) -> None:
+    module = module_name(path)
+    lines = computed_imports(path.read_text(encoding="utf-8")) if layer_of(module) in HAS_OTHERS_ABOVE else []
+    assert not lines or module.removeprefix(PACKAGE + ".") in COMPUTED, f"{module}:{lines} imports what no check can see"
+
+
+def test_buffers_by_option_exist() -> None:
+    """What lower layers look up by name instead of importing it."""
+    for option, place in sb3_extra_buffers.BUFFERS_BY_OPTION.items():
+        assert option.isidentifier() and callable(pkgutil.resolve_name(place))
+        assert layer_of(place.replace(":", ".")) in LAYERS
+
+
+def test_a_computed_import_is_seen() -> None:
+    assert computed_imports("import_module('codecs')\nimportlib.import_module(name)\npkgutil.resolve_name(names[0])") == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("module", "is_package", "source"),
     [
@@ -91,6 +129,7 @@ def test_imports_go_down(path: Path) -> None:
         ("storage", True, "def late():\n    from ..compressed import base"),
         ("storage", True, "import importlib\nimportlib.import_module('sb3_extra_buffers.compressed')"),
         ("storage", True, "from stable_baselines3.common import buffers"),
+        ("compressed.choose", False, "pkgutil.resolve_name('sb3_extra_buffers.gpu_buffers:x')"),
         ("compressed.base", False, "from ..gpu_buffers import x"),
         ("gpu_buffers.base", False, "from ..recording import x"),
         ("training_utils.atari", False, "from ..cli import main"),

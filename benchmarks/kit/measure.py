@@ -18,6 +18,7 @@ from kit.data import DATASETS, Dataset, Recording, Transition, load
 from kit.process import anonymous_bytes, digest, settle, summary, time_calls
 
 SB3 = "sb3"
+GPU = "gpu:"
 _ROLLOUT = 2048
 _WARM_ROWS = 300
 
@@ -28,7 +29,7 @@ def make_replay(
     """
     Make the replay buffer of one side.
 
-    :param method: ``sb3`` for SB3's, else the method of ours
+    :param method: ``sb3`` for SB3's, else the method of ours; after ``gpu:`` that of a buffer on a device
     :param transitions: Its size
     :param space: Observations
     :param action_space: Actions
@@ -37,6 +38,11 @@ def make_replay(
     """
     if method == SB3:
         return ReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs)
+    if method.startswith(GPU):
+        from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
+
+        options = {"compression_method": method[len(GPU) :], "buffer_device": "cpu"}
+        return GpuReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs, **options)
     from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
     return CompressedReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs, compression_method=method)
@@ -60,21 +66,24 @@ def make_rollout(method: str, rows: int, space: spaces.Box, action_space: spaces
     return CompressedRolloutBuffer(rows, space, action_space, "cpu", n_envs=n_envs, compression_method=method)
 
 
-def fill(buffer: ReplayBuffer, stream: Iterator[Transition], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def fill(
+    buffer: ReplayBuffer, stream: Iterator[Transition], rows: int, clock: Callable[[], int] = time.perf_counter_ns
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     """
     Add rows to a replay buffer.
 
     :param buffer: Buffer
     :param stream: Where they come from
     :param rows: How many
+    :param clock: What tells the time
     :return: Nanoseconds that each ``add`` took
     """
     times = np.empty(rows, dtype=np.int64)
     done = 0
     for transition in islice(stream, rows):
-        start = time.perf_counter_ns()
+        start = clock()
         buffer.add(*transition)
-        times[done] = time.perf_counter_ns() - start
+        times[done] = clock() - start
         done += 1
     if done < rows:
         raise ValueError(f"the recording ends {rows - done} rows too early")

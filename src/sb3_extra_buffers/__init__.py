@@ -4,3 +4,6 @@
 __version__ = "0.1.0"
 
 __all__ = ["__version__"]
+
+# Buffers of higher layers, by the option that asks for them: lower layers look them up here and import none by themselves.
+BUFFERS_BY_OPTION = {"buffer_device": "sb3_extra_buffers.gpu_buffers.choose:gpu_buffer_class"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +16,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+import sb3_extra_buffers
 from sb3_extra_buffers.compressed.buffers import (
     CompressedDictReplayBuffer,
     CompressedDictRolloutBuffer,
@@ -42,12 +45,15 @@ def compressed_buffer_for(
     :param algorithm_class: An algorithm of SB3, SB3-Contrib or SBX, ``PrioritizedDQN``, or a subclass of one
     :param observation_space: What it observes
     :param options: ``n_steps`` with ``gamma`` for n-step returns, ``her=True`` or any option of ``HerReplayBuffer`` for
-        hindsight experience replay; all others are options of the buffer, for example ``compression_method``, or
-        ``alpha`` where it has priorities
+        hindsight experience replay; ``buffer_device`` for observations that are kept there; all others are options of
+        the buffer, for example ``compression_method``, or ``alpha`` where it has priorities
     :return: The class, and what to pass as ``replay_buffer_kwargs`` or ``rollout_buffer_kwargs``
     """
     kwargs = dict(options)
-    if _is_subclass(algorithm_class, OffPolicyAlgorithm):
+    find_elsewhere = _finder_for(kwargs)
+    if find_elsewhere is not None and _is_subclass(algorithm_class, (OffPolicyAlgorithm, OnPolicyAlgorithm)):
+        buffer_class = find_elsewhere(algorithm_class, observation_space)
+    elif _is_subclass(algorithm_class, OffPolicyAlgorithm):
         buffer_class = _replay_class(algorithm_class, observation_space, kwargs)
     elif _is_subclass(algorithm_class, OnPolicyAlgorithm):
         buffer_class = _rollout_class(algorithm_class, observation_space)
@@ -94,7 +100,13 @@ def compressed_kwargs(
     return arguments
 
 
-def _is_subclass(cls: Any, parent: type) -> bool:
+def _finder_for(options: dict[str, Any]) -> Callable[..., type[BaseBuffer]] | None:
+    """What finds the class where an option asks for buffers of a higher layer."""
+    place = next((name for option, name in sb3_extra_buffers.BUFFERS_BY_OPTION.items() if option in options), None)
+    return None if place is None else pkgutil.resolve_name(place)
+
+
+def _is_subclass(cls: Any, parent: type | tuple[type, ...]) -> bool:
     return isinstance(cls, type) and issubclass(cls, parent)
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
 
 from sb3_extra_buffers.compressed import freed_memory
+from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, hollow
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.storage import HELD, CompressedArray, MemoryUsage, cast_exactly, check_dtypes, make_spec
 from sb3_extra_buffers.storage.session import current_session, read_in_session
@@ -30,19 +30,6 @@ _OPTIONS = """
     :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)
     :param output_dtype: ``"raw"`` samples observations as they are, ``"float"`` as float32
 """
-
-
-def _hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """A space whose observations take no memory, so that the parent class can allocate them."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: _hollow(part) for key, part in space.spaces.items()})
-    return spaces.Box(0, 0, shape=(0,), dtype=np.uint8)
-
-
-def _all_floats(hollow: Any) -> bool:
-    """Whether a parent made floats of a hollow space, which is of bytes."""
-    arrays = list(hollow.values()) if isinstance(hollow, dict) else [hollow]
-    return all(array.dtype == np.float32 for array in arrays)
 
 
 def _parent_signature(cls: type) -> inspect.Signature:
@@ -85,7 +72,7 @@ def _lets_go(cls: type) -> bool:
     return all(parent.__module__.startswith(_KNOWN) for parent in cls.__mro__ if _READING & vars(parent).keys())
 
 
-class CompressedBuffer(BaseBuffer):
+class CompressedBuffer(HollowParent):
     """
     Mixin for any buffer of SB3 or SB3-Contrib; put it before the buffer class.
 
@@ -132,7 +119,7 @@ class CompressedBuffer(BaseBuffer):
         super().__init__(*arguments.args, **arguments.kwargs)
         self._owns_observations = True
         # Rollout buffers of SB3 2.7 keep, and sample, every observation as float32.
-        self._parent_floats = _all_floats(self.__dict__["observations"])
+        self._parent_floats = all_floats(self.__dict__["observations"])
         self._adopt(space)
         self._arrays: dict[str, dict[str | None, Observations]] = {}
         for name in ("observations", "next_observations"):
@@ -169,20 +156,11 @@ class CompressedBuffer(BaseBuffer):
         """Replace what the parent must not see in its arguments."""
         bound = _parent_signature(type(self)).bind(*args, **kwargs)
         space = bound.arguments["observation_space"]
-        bound.arguments["observation_space"] = _hollow(space)
+        bound.arguments["observation_space"] = hollow(space)
         if "optimize_memory_usage" in bound.arguments:
             # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
             bound.arguments["optimize_memory_usage"] = False
         return space, bound
-
-    def _adopt(self, space: spaces.Space[Any]) -> None:
-        self.observation_space = space
-        self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]
-
-    def _spaces(self) -> dict[str | None, spaces.Space[Any]]:
-        if isinstance(self.observation_space, spaces.Dict):
-            return dict(self.observation_space.spaces.items())
-        return {None: self.observation_space}
 
     def _make_arrays(
         self, partners: Mapping[str | None, Observations], dtypes: Mapping[str, Any] | None, **options: Any
@@ -213,15 +191,6 @@ class CompressedBuffer(BaseBuffer):
             )
         return arrays
 
-    def _dtypes_by_key(self, dtypes: Mapping[str, Any] | None) -> dict[str | None, Mapping[str, Any] | None]:
-        """One choice of types for all keys, or one for some of them."""
-        keys = self._spaces().keys()
-        if dtypes is None or not any(isinstance(value, Mapping) for value in dtypes.values()):
-            return dict.fromkeys(keys, dtypes)
-        if not dtypes.keys() <= keys:
-            raise ValueError(f"dtypes has the keys {list(dtypes)}, but the observation space has {list(keys)}")
-        return {key: dtypes.get(key) if key is not None else None for key in keys}
-
     def _install(self) -> None:
         """Give the parent its arrays, in the form it expects."""
         for name, arrays in self._arrays.items():
@@ -231,18 +200,7 @@ class CompressedBuffer(BaseBuffer):
         """Reset the buffer; a rollout buffer also forgets its observations."""
         if not self._owns_observations:
             return super().reset()
-        # The parent makes new arrays, for which it must not see the real space. It does so in a copy, and what it has done
-        # is taken over in one step: whenever Ctrl-C comes, this buffer is either not reset or reset.
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        twin._adopt(_hollow(self.observation_space))
-        super(CompressedBuffer, twin).reset()
-        twin._adopt(self.observation_space)
-        forgets = twin.__dict__["observations"] is not self.__dict__["observations"]
-        if forgets:
-            twin._install()
-        self.__dict__.update(twin.__dict__)
-        if not forgets:
+        if not self._reset_aside(CompressedBuffer):
             return
         for array in self._arrays["observations"].values():
             if isinstance(array, CompressedArray):

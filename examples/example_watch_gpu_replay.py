@@ -1,0 +1,76 @@
+"""
+Watch the DQN of example_train_gpu_replay.py play Pong: in a window, or as a video where there is no screen.
+
+  python examples/example_watch_gpu_replay.py
+  python examples/example_watch_gpu_replay.py --steps 500 --video pong.mp4
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from stable_baselines3 import DQN
+
+from sb3_extra_buffers.training_utils.atari import make_env
+
+GAME = "PongNoFrameskip-v4"
+MODEL = Path("logs") / GAME / "dqn" / "gpu_replay.zip"
+FRAMES_A_SECOND = 15  # a step of Pong is four frames of sixty
+
+
+def watch(description, algorithm, default_model) -> None:
+    """
+    Play with a model and show it.
+
+    :param description: What the command line is for
+    :param algorithm: Class of the model
+    :param default_model: File it is in, if the command line names no other
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=default_model, help="file the model was saved in")
+    parser.add_argument("--steps", type=int, default=2_000, help="how long to watch")
+    parser.add_argument("--video", type=Path, help="write a video to this file even if there is a screen")
+    parser.add_argument("--device", default="auto", help="where to run the model")
+    args = parser.parse_args()
+    if not args.model.exists():
+        parser.error(f"there is no {args.model}; train it first, or name another with --model")
+    has_screen = sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    in_window = has_screen and args.video is None
+
+    env = make_env(GAME, 1, framestack=4, seed=1, render_mode="human" if in_window else "rgb_array")
+    # Nothing is learned here, so a replay buffer of one transition is enough.
+    model = algorithm.load(args.model, device=args.device, custom_objects={"buffer_size": 1})
+    writer = None if in_window else open_video(args.video or args.model.with_suffix(".mp4"))
+    obs, score = env.reset(), 0.0
+    for _ in range(args.steps):
+        actions, _ = model.predict(obs, deterministic=False)
+        obs, rewards, _, _ = env.step(actions)
+        score += float(rewards[0])
+        if writer is not None:
+            writer.append_data(env.get_images()[0])
+    env.close()
+    print(f"{score:+.0f} points in {args.steps} steps")
+    if writer is not None:
+        writer.close()
+        print(f"saved {args.video or args.model.with_suffix('.mp4')}")
+
+
+def open_video(path):
+    """
+    Begin a video.
+
+    :param path: File to write
+    :return: What takes frames
+    """
+    try:
+        import imageio
+        import imageio_ffmpeg  # noqa: F401
+    except ImportError:
+        sys.exit('there is no screen, and a video needs imageio-ffmpeg: pip install "sb3-extra-buffers[recording]"')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return imageio.get_writer(path, fps=FRAMES_A_SECOND, macro_block_size=2)
+
+
+if __name__ == "__main__":
+    watch(__doc__, DQN, MODEL)

@@ -1,0 +1,429 @@
+"""Where the observations of a buffer are: dense tensors, or frames in a heap."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch as th
+
+from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
+from sb3_extra_buffers.gpu_buffers.frame_coding import raw_length
+from sb3_extra_buffers.gpu_buffers.frame_table import EMPTY, FrameTable
+from sb3_extra_buffers.gpu_buffers.frame_window import FrameWindow
+from sb3_extra_buffers.gpu_buffers.raw_buffer import Indices, SharedRawHeap, usable_device
+from sb3_extra_buffers.gpu_buffers.utils import OVERALLOC_FACTOR, estimate_total_heap_bytes, numpy_dtype_to_torch
+from sb3_extra_buffers.storage import MemoryUsage
+from sb3_extra_buffers.storage.layout import FrameLayout
+from sb3_extra_buffers.storage.stacks import StackSearch
+
+logger = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+
+_MEASURED_ROWS = 64
+"""After so many rows the heap is sized by what they took."""
+_LAYOUT_TRIES = 48
+"""So many changes are looked at to find out whether observations are stacks of frames."""
+
+
+class ObservationStore(ABC):
+    """
+    Observations of ``(rows, n_envs)`` cells; one or several of them (``obs``, ``next_obs``) a cell.
+
+    A row is written in steps, so that a buffer can do the rest of an ``add`` in between, or take it back: ``stage`` stores
+    without touching any row, ``publish`` makes a row show what was staged, by one assignment, and ``release`` gives up
+    what the row showed before. Until then ``restore`` undoes all of it.
+
+    :param rows: Number of rows
+    :param n_envs: Number of environments
+    :param sides: Observations in a cell
+    :param obs_shape: Shape of one observation
+    :param dtype: Type that observations have outside
+    :param stored: Type that they are stored as
+    :param device: Where they are
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        n_envs: int,
+        sides: int,
+        obs_shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        stored: np.dtype[Any],
+        device: th.device,
+    ) -> None:
+        self.rows, self.n_envs, self.sides = rows, n_envs, sides
+        self.obs_shape, self.dtype, self.stored_dtype = obs_shape, dtype, stored
+        self.device = device
+        self.torch_dtype = numpy_dtype_to_torch(dtype)
+        if device.type == "mps" and self.torch_dtype in (th.float64, th.complex128):
+            raise TypeError(f"mps has no {self.torch_dtype}; declare the observation space with float32")
+        self._stored_torch = numpy_dtype_to_torch(stored)
+        elements = int(np.prod(obs_shape))
+        self.obs_bytes, self._outside_bytes = elements * stored.itemsize, elements * dtype.itemsize
+
+    def read(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> tuple[th.Tensor, ...]:
+        """
+        Read observations.
+
+        :param rows: Rows
+        :param envs: Environments, as many
+        :param sides: Which observations of these cells
+        :return: For each side ``(n, *obs_shape)``, on the device
+        """
+        flat = self._read_bytes(rows, envs, sides)
+        obs = flat.view(self._stored_torch).view(len(sides), len(rows), *self.obs_shape)
+        return tuple(obs.to(self.torch_dtype).unbind(0))
+
+    def prepare(self, *observations: Array) -> None:  # noqa: B027 (nothing to do is right for most)
+        """
+        Look at observations that will be staged next; all that is stored stays as it is seen from outside.
+
+        :param observations: As ``stage`` takes them
+        """
+
+    @abstractmethod
+    def stage(self, *observations: Array) -> Any:
+        """
+        Store observations, without showing them.
+
+        :param observations: For each side ``(n_envs, *obs_shape)``, of the type that they are stored as
+        :return: What to publish
+        """
+
+    @abstractmethod
+    def publish(self, row: int, staged: Any) -> None:
+        """
+        Show what was staged.
+
+        :param row: The row to show it in
+        :param staged: What ``stage`` returned
+        """
+
+    @abstractmethod
+    def previous(self, row: int) -> Any:
+        """
+        Tell what a row shows.
+
+        :param row: The row
+        :return: What ``restore`` and ``release`` take
+        """
+
+    @abstractmethod
+    def restore(self, row: int, previous: Any) -> None:
+        """
+        Take back everything since the last ``release``.
+
+        :param row: The row
+        :param previous: What it shall show again
+        """
+
+    @abstractmethod
+    def release(self, previous: Any) -> None:
+        """
+        Give up what a row showed before.
+
+        :param previous: What ``previous`` returned
+        """
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all observations."""
+
+    def recover(self) -> None:  # noqa: B027
+        """Put in order what an interruption left, if anything."""
+
+    def compact(self) -> None:  # noqa: B027
+        """Pack what is stored."""
+
+    @abstractmethod
+    def memory_usage(self, rows: int) -> MemoryUsage:
+        """
+        Tell what is taken.
+
+        :param rows: How many rows are written
+        :return: The figures
+        """
+
+    @abstractmethod
+    def _read_bytes(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
+        """
+        Read the bytes of observations.
+
+        :param rows: Rows
+        :param envs: Environments, as many
+        :param sides: Which observations of these cells
+        :return: ``(len(sides) * n, obs_bytes)``, one side after the other
+        """
+
+
+class DenseObservationStore(ObservationStore):
+    """
+    Observations as they are, in one tensor.
+
+    It has one row more than the buffer: a row is written to the one that is spare, which then takes the place of the old.
+
+    :param args: See ``ObservationStore``
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        shape = (self.rows + 1, self.sides, self.n_envs, self.obs_bytes)
+        self.data = th.zeros(shape, dtype=th.uint8, device=self.device)
+        self._places = np.arange(self.rows)
+        self._spare = self.rows
+
+    def stage(self, *observations: Array) -> int:
+        for side, obs in enumerate(observations):
+            flat = np.ascontiguousarray(obs).reshape(self.n_envs, -1).view(np.uint8)
+            self.data[self._spare, side].copy_(th.from_numpy(flat if flat.flags.writeable else flat.copy()), non_blocking=True)
+        return self._spare
+
+    def previous(self, row: int) -> int:
+        return int(self._places[row])
+
+    def publish(self, row: int, staged: int) -> None:
+        self._places[row] = staged
+
+    def restore(self, row: int, previous: int) -> None:
+        self._places[row] = previous
+        # All places but one are shown by some row.
+        self._spare = int(np.setdiff1d(np.arange(self.rows + 1), self._places)[0])
+
+    def release(self, previous: int) -> None:
+        self._spare = previous
+
+    def clear(self) -> None:
+        self.data.zero_()
+
+    def memory_usage(self, rows: int) -> MemoryUsage:
+        cells = rows * self.n_envs * self.sides
+        return MemoryUsage(cells * self._outside_bytes, cells * self.obs_bytes, rows * self._places.itemsize, 0, 0)
+
+    def _read_bytes(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
+        first = self._places[rows] * (self.sides * self.n_envs) + envs
+        places = np.concatenate([first + side * self.n_envs for side in sides])
+        return self.data.view(-1, self.obs_bytes).index_select(0, th.from_numpy(places).to(self.device, non_blocking=True))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "data": self.data.cpu(), "device": str(self.device)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.device = usable_device(state["device"])
+        self.data = state["data"].to(self.device)
+
+
+class _Frames(NamedTuple):
+    """All of a store that depends on how observations split into frames."""
+
+    layout: FrameLayout
+    table: FrameTable
+    window: FrameWindow
+    cells: npt.NDArray[np.int32]
+    """``(rows, n_envs, sides, depth)``: the cell in the heap of each frame of each observation."""
+
+
+class RawObservationStore(ObservationStore):
+    """
+    Observations as frames, each coded once and kept in a heap of bytes.
+
+    :param args: See ``ObservationStore``
+    :param method: How frames are coded
+    :param heap_bytes: Bytes of the heap, which then never grows; without it the heap is sized by the first rows
+    """
+
+    def __init__(self, *args: Any, method: GpuMethod, heap_bytes: int | None = None) -> None:
+        super().__init__(*args)
+        self.method, self.heap_bytes = method, heap_bytes
+        self._tries_left = _LAYOUT_TRIES
+        self._search = StackSearch(self.obs_shape, self.stored_dtype.itemsize)
+        self._before: Array | None = None
+        self._rows_until_measured = _MEASURED_ROWS if heap_bytes is None and self.rows > _MEASURED_ROWS else 0
+        self._made: _Frames | None = None
+
+    @property
+    def _frames(self) -> _Frames:
+        # Not before they are needed: nearly always the first observations show the layout, and there is only one heap then.
+        if self._made is None:
+            self._made = self._make_frames(FrameLayout.whole(self.obs_shape, self.stored_dtype.itemsize))
+        return self._made
+
+    def _make_frames(self, layout: FrameLayout) -> _Frames:
+        raw_frame = raw_length(layout.frame_bytes, self.method.align)
+        in_row = self.n_envs * self.sides * layout.depth
+        # A row is stored before the one that it takes the place of is given up; the empty frame is there, too.
+        capacity = (in_row + 1) * raw_frame
+        capacity += self._estimate(min(self.rows, _MEASURED_ROWS)) if self.heap_bytes is None else self.heap_bytes
+        heap = SharedRawHeap(2 * in_row, capacity, self.device, self.method.align, grows=self.heap_bytes is None)
+        table = FrameTable(self.method.make_coding(layout.frame_bytes, heap, self.n_envs))
+        cells = np.zeros((self.rows, self.n_envs, self.sides, layout.depth), dtype=np.int32)
+        return _Frames(layout, table, FrameWindow(layout, self.n_envs, table), cells)
+
+    def _estimate(self, rows: int) -> int:
+        cells = rows * self.n_envs * self.sides
+        return estimate_total_heap_bytes(cells, self.obs_shape, self.stored_dtype, self.method.name, self.method.level)
+
+    @property
+    def heap(self) -> SharedRawHeap:
+        """Where the frames are."""
+        return self._frames.table.heap
+
+    @property
+    def layout(self) -> FrameLayout:
+        """How observations split into frames, as far as that is known."""
+        return self._frames.layout
+
+    def prepare(self, *observations: Array) -> None:
+        if self._tries_left:
+            self._look_for_stack(observations)
+
+    def stage(self, *observations: Array) -> npt.NDArray[np.int32]:
+        return self._stage(self._frames, observations)
+
+    @staticmethod
+    def _stage(frames: _Frames, observations: Iterable[Array]) -> npt.NDArray[np.int32]:
+        placed = [frames.window.place(obs) for obs in observations]
+        staged = np.stack(placed, axis=1)
+        frames.table.hold(staged)
+        return staged
+
+    def previous(self, row: int) -> npt.NDArray[np.int32]:
+        shown: npt.NDArray[np.int32] = self._frames.cells[row].copy()
+        return shown
+
+    def publish(self, row: int, staged: npt.NDArray[np.int32]) -> None:
+        self._frames.cells[row] = staged
+
+    def restore(self, row: int, previous: npt.NDArray[np.int32]) -> None:
+        self._frames.cells[row] = previous
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        frames = self._frames
+        frames.window.forget()
+        frames.table.rebuild(frames.cells)
+        self._before = None
+
+    def recover(self) -> None:
+        if self._made is not None and self._made.table.is_unsettled:
+            self._rebuild()
+
+    def release(self, previous: npt.NDArray[np.int32]) -> None:
+        self._frames.table.drop(previous)
+        if self._rows_until_measured:
+            self._rows_until_measured -= 1
+            if not self._rows_until_measured:
+                self._size_heap()
+
+    def clear(self) -> None:
+        self._before = None
+        if self._made is None:
+            return
+        frames = self._made
+        frames.table.is_unsettled = True  # until all of it is done
+        frames.window.forget()
+        frames.cells[:] = EMPTY
+        frames.table.clear()
+
+    def compact(self) -> None:
+        if self._made is not None:
+            self._made.table.settle()
+            self._made.table.heap.compact()
+
+    def memory_usage(self, rows: int) -> MemoryUsage:
+        frames, cells = self._frames, rows * self.n_envs * self.sides
+        index = rows * frames.cells[0].nbytes + frames.table.index_bytes
+        stored = frames.table.stored
+        shared = max(cells * frames.layout.depth - stored, 0)
+        return MemoryUsage(cells * self._outside_bytes, self.heap.data_end, index, stored, shared)
+
+    def _size_heap(self) -> None:
+        self._frames.table.settle()
+        row = self.heap.live_bytes / _MEASURED_ROWS
+        wanted = int(row * self.rows * OVERALLOC_FACTOR)
+        logger.info(
+            "the first %d rows took %.0f bytes each (estimated were %d): the heap on %s gets %d bytes for %d rows",
+            *(_MEASURED_ROWS, row, self._estimate(1), self.device, wanted, self.rows),
+        )
+        if wanted > self.heap.capacity:
+            try:
+                self.heap.resize(wanted)
+            except RuntimeError as error:  # out of memory: what is there is enough for now
+                logger.warning("there is no room on %s for a heap of %d bytes (%s)", self.device, wanted, error)
+
+    def _look_for_stack(self, observations: Iterable[Array]) -> None:
+        """Find out from what follows what whether observations are stacks; if so, store again what little there is."""
+        for obs in observations:
+            flat = np.ascontiguousarray(obs).reshape(self.n_envs, -1).view(np.uint8)
+            before, self._before = self._before, flat.copy()
+            if before is None or np.array_equal(before, flat):
+                continue
+            self._tries_left -= 1
+            layout = self._search.look(before, flat)
+            if layout is not None:
+                self._made = self._stored_again(layout)
+                self._tries_left = 0
+            if not self._tries_left:
+                self._before = None
+                return
+
+    def _stored_again(self, layout: FrameLayout) -> _Frames:
+        frames = self._make_frames(layout)
+        for row in () if self._made is None else np.flatnonzero(self._made.cells.any(axis=(1, 2, 3))):
+            sides = self.read(np.full(self.n_envs, row), np.arange(self.n_envs), tuple(range(self.sides)))
+            observations = [side.cpu().numpy().astype(self.stored_dtype) for side in sides]
+            frames.cells[row] = self._stage(frames, observations)
+        return frames
+
+    def _read_bytes(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
+        frames, layout = self._frames, self._frames.layout
+        cells = frames.cells[rows, envs]
+        cells = np.concatenate([cells[:, side].reshape(-1) for side in sides])
+        decoded = frames.table.read(cells)
+        if layout.outer > 1:
+            decoded = decoded.view(-1, layout.depth, layout.outer, layout.part_bytes).transpose(1, 2).contiguous()
+        return decoded.view(len(sides) * len(rows), self.obs_bytes)
+
+
+def create_observation_store(
+    rows: int,
+    n_envs: int,
+    obs_shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    compression_method: str = "delta",
+    *,
+    sides: int = 2,
+    dtypes: Mapping[str, Any] | None = None,
+    device: th.device | str = "cpu",
+    heap_bytes: int | None = None,
+    compression_kwargs: Mapping[str, Any] | None = None,
+) -> ObservationStore:
+    """
+    Make the store that goes with a method.
+
+    :param rows: Number of rows
+    :param n_envs: Number of environments
+    :param obs_shape: Shape of one observation
+    :param dtype: Type of its elements
+    :param compression_method: Name or shorthand of the method
+    :param sides: Observations in a cell: 2 with ``next_obs``
+    :param dtypes: ``elem_type`` and ``runs_type``, as ``find_gpu_buffer_dtypes`` gives them
+    :param device: Where observations are kept
+    :param heap_bytes: Bytes of the heap
+    :param compression_kwargs: Options of the method
+    :return: Dense for ``none``, else with a heap
+    """
+    method = GpuMethod.parse(compression_method, dtypes, dtype, obs_shape, compression_kwargs)
+    common = (rows, n_envs, sides, obs_shape, np.dtype(dtype), method.elem_type, th.device(device))
+    if method.name == "none":
+        return DenseObservationStore(*common)
+    if heap_bytes is not None and heap_bytes < 1:
+        raise ValueError(f"heap_bytes is {heap_bytes}; it must be at least 1, or None for a heap that grows")
+    return RawObservationStore(*common, method=method, heap_bytes=heap_bytes)

@@ -1,0 +1,367 @@
+"""The byte heap: payloads packed one after the other on a device, a start and a length for each cell on the host."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch as th
+
+logger = logging.getLogger(__name__)
+
+ByteArray = npt.NDArray[np.uint8]
+Indices = npt.NDArray[np.integer[Any]]
+
+_CHUNK_BYTES = 4 << 20
+"""How much compaction moves at once: it needs several times as much memory for a moment."""
+_WIDEST = 8
+_UNITS = {1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}
+
+
+class HeapFullError(RuntimeError):
+    """A payload does not fit into a heap of fixed size; nothing was written, and nothing was lost."""
+
+
+class _Memory(NamedTuple):
+    """The bytes, on the CPU also for NumPy, which copies a few of them in a tenth of the time."""
+
+    data: th.Tensor
+    array: ByteArray | None
+    capacity: int
+
+
+class RawBuffer:
+    """
+    Bytes on a device.
+
+    :param capacity: How many, rounded up to a multiple of 8
+    :param device: Where
+    :param align: Every address and every length is a multiple of this; 1, 2, 4 or 8
+    """
+
+    def __init__(self, capacity: int, device: th.device | str = "cpu", align: int = 1) -> None:
+        if align not in _UNITS:
+            raise ValueError(f"align is {align}; allowed: 1, 2, 4, 8")
+        if capacity < 0:
+            raise ValueError(f"a heap of {capacity} bytes cannot be")
+        self.align = align
+        self.device = th.device(device)
+        self._memory = self._allocate(capacity)
+
+    def _allocate(self, capacity: int) -> _Memory:
+        capacity = -(-capacity // _WIDEST) * _WIDEST
+        data = th.empty(capacity, dtype=th.uint8, device=self.device)
+        return _Memory(data, data.numpy() if self.device.type == "cpu" else None, capacity)
+
+    @property
+    def data(self) -> th.Tensor:
+        """All bytes."""
+        return self._memory.data
+
+    @property
+    def capacity(self) -> int:
+        """How many bytes there are."""
+        return self._memory.capacity
+
+    def view(self, itemsize: int) -> th.Tensor:
+        """
+        View the bytes as integers.
+
+        :param itemsize: Bytes an integer, 1, 2, 4 or 8
+        :return: A tensor that shares their memory
+        """
+        return self.data.view(_UNITS[itemsize])
+
+    def put(self, start: int, payload: th.Tensor | ByteArray) -> None:
+        """
+        Copy bytes to a place.
+
+        :param start: Where to
+        :param payload: The bytes, of this device or on the host
+        """
+        array = self._memory.array
+        if array is not None and isinstance(payload, np.ndarray):
+            array[start : start + len(payload)] = payload
+            return
+        given = th.from_numpy(payload) if isinstance(payload, np.ndarray) else payload
+        self.data[start : start + len(given)].copy_(given, non_blocking=True)
+
+    def resize(self, capacity: int, used: int) -> None:
+        """
+        Move to a tensor of another size.
+
+        :param capacity: How many bytes
+        :param used: How many to take along
+        """
+        memory = self._allocate(max(capacity, used))
+        memory.data[:used] = self.data[:used]
+        self._memory = memory
+
+    def upload(self, *values: Indices) -> th.Tensor:
+        """
+        Bring integers to the device, all in one go.
+
+        :param values: Arrays of the same length
+        :return: ``(len(values), n)``, int64
+        """
+        return th.from_numpy(np.stack(values).astype(np.int64, copy=False)).to(self.device, non_blocking=True)
+
+    def ranges(self, starts: Indices, lengths: Indices) -> th.Tensor:
+        """
+        Read ranges of different lengths, one after the other.
+
+        :param starts: Where they begin, multiples of ``align``
+        :param lengths: Bytes of each, likewise
+        :return: Their bytes
+        """
+        counts = lengths.astype(np.int64) // self.align
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        shifts, repeats = self.upload(starts // self.align - (ends - counts), counts)
+        places = th.repeat_interleave(shifts, repeats, output_size=total) + th.arange(total, device=self.device)
+        return self.view(self.align).index_select(0, places).view(th.uint8)
+
+    def rows(self, starts: th.Tensor, length: int, itemsize: int) -> th.Tensor:
+        """
+        Read ranges of the same length.
+
+        :param starts: Where they begin, in units of ``itemsize``, on the device
+        :param length: Units of each
+        :param itemsize: Bytes of a unit
+        :return: ``(n, length)``
+        """
+        units = self.view(itemsize)
+        if self.device.type == "mps":  # which would make a copy of overlapping rows
+            return units[starts[:, None] + th.arange(length, device=self.device)]
+        # Every place begins a row of this view: selecting rows copies whole ranges, without an index for each unit.
+        return units.as_strided((len(units) - length + 1, length), (1, 1)).index_select(0, starts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a RawBuffer does not know which of its bytes are in use; pickle its SharedRawHeap")
+
+
+class _Change(NamedTuple):
+    """What is about to be done to a heap. Doing it twice does no harm, so it can be finished after an interruption."""
+
+    place: int
+    payload: th.Tensor | ByteArray
+    cells: Indices
+    starts: Indices
+    lengths: Indices
+    data_end: int
+
+
+class SharedRawHeap:
+    """
+    Payloads of many cells in one ``RawBuffer``, shared by all that a buffer keeps.
+
+    New payloads go to the end. What they replace stays where it is until ``compact``, which runs by itself when a write
+    does not fit. Starts and lengths are kept on the host: nothing ever has to ask the device how long something is.
+
+    A write is whole or not there, also when Ctrl-C comes between two of its steps: the bytes are copied before start and
+    length are changed, and what was begun is finished by the next call.
+
+    :param n_cells: Number of cells
+    :param heap_bytes: Bytes to begin with
+    :param device: Where the bytes are
+    :param align: All lengths are multiples of this; 1, 2, 4 or 8
+    :param grows: Whether to double the heap when it is full, instead of raising ``HeapFullError``
+    """
+
+    start_idx: th.Tensor
+    """Where each cell's payload begins, on the host."""
+    lengths: th.Tensor
+    """Bytes of each cell's payload, on the host; 0 for an empty cell."""
+    data_end: int
+    """Where the next payload goes."""
+
+    def __init__(
+        self, n_cells: int, heap_bytes: int, device: th.device | str = "cpu", align: int = 1, grows: bool = False
+    ) -> None:
+        self.raw = RawBuffer(heap_bytes, device, align)
+        self.grows = grows
+        self.data_end = 0
+        self._unfinished: _Change | None = None
+        self._set_tables(np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int32))
+
+    def _set_tables(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> None:
+        # Arrays for us, tensors of the same memory for others.
+        self.starts_array, self.lengths_array = starts, lengths
+        self.start_idx, self.lengths = th.from_numpy(starts), th.from_numpy(lengths)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.starts_array)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that fit."""
+        return self.raw.capacity
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of all payloads."""
+        return int(self.lengths_array.sum(dtype=np.int64))
+
+    def add_cells(self, count: int) -> None:
+        """
+        Make room for more cells; the new ones are empty.
+
+        :param count: How many
+        """
+        self.recover()
+        starts = np.concatenate([self.starts_array, np.zeros(count, dtype=np.int64)])
+        self._set_tables(starts, np.concatenate([self.lengths_array, np.zeros(count, dtype=np.int32)]))
+
+    def write(self, cells: Indices, payload: th.Tensor | ByteArray, lengths: Indices) -> None:
+        """
+        Give cells new payloads; when this raises, all are as they were.
+
+        :param cells: The cells, each at most once
+        :param payload: Bytes of all, one after the other
+        :param lengths: Bytes of each, multiples of ``align``
+        """
+        self.recover()
+        lengths = np.asarray(lengths, dtype=np.int64)
+        ends = np.cumsum(lengths)
+        count = len(payload)
+        if count != (ends[-1] if len(ends) else 0) or len(cells) != len(lengths) or (lengths % self.raw.align).any():
+            raise ValueError(
+                f"{count} bytes for {len(cells)} cells with lengths {lengths.tolist()}: the lengths have to add up, "
+                f"one a cell, each a multiple of {self.raw.align}"
+            )
+        self.reserve(count)
+        begin = self.data_end
+        self._change(_Change(begin, payload, cells, ends - lengths + begin, lengths, begin + count))
+
+    def clear(self, cells: Indices) -> None:
+        """
+        Empty cells.
+
+        :param cells: The cells
+        """
+        self.recover()
+        self.lengths_array[cells] = 0
+
+    def clear_all(self) -> None:
+        """Empty all cells, and begin again at the start."""
+        self.recover()
+        self.lengths_array[:] = 0
+        self.data_end = 0
+
+    def payloads(self, cells: Indices) -> th.Tensor:
+        """
+        Read payloads.
+
+        :param cells: The cells
+        :return: Their bytes, one after the other
+        """
+        self.recover()
+        return self.raw.ranges(self.starts_array[cells], self.lengths_array[cells])
+
+    def reserve(self, count: int) -> None:
+        """
+        Make sure that so many bytes fit, by compaction, then by growing.
+
+        :param count: How many
+        """
+        if self.data_end + count <= self.capacity:
+            return
+        self.compact()
+        needed = self.data_end + count
+        if self.grows:
+            # A quarter is left free, else the next few writes would compact all of it again.
+            capacity = self.capacity
+            while needed > capacity - capacity // 4:
+                capacity = max(2 * capacity, 64)
+            if capacity > self.capacity:
+                logger.info("heap on %s grows from %d to %d bytes", self.raw.device, self.capacity, capacity)
+                self.raw.resize(capacity, self.data_end)
+        elif needed > self.capacity:
+            raise HeapFullError(
+                f"the heap is full: {count} bytes more are needed, and {self.data_end} of {self.capacity} are in use "
+                f"after compaction. Set heap_bytes to {_suggestion(needed)} or more, or leave it out so that the heap "
+                "can grow. Nothing was written, and what was stored before is still there."
+            )
+
+    def compact(self) -> None:
+        """Pack all payloads without gaps, in the order they lie in; ``data_end`` is the sum of the lengths afterwards."""
+        self.recover()
+        cells = np.flatnonzero(self.lengths_array)
+        cells = cells[np.argsort(self.starts_array[cells], kind="stable")]
+        lengths = self.lengths_array[cells].astype(np.int64)
+        ends = np.cumsum(lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        if total == self.data_end:
+            return
+        starts = ends - lengths
+        moved = starts != self.starts_array[cells]
+        begin = int(moved.argmax()) if moved.any() else len(cells)
+        while begin < len(cells):
+            stop = max(int(np.searchsorted(ends, starts[begin] + _CHUNK_BYTES, side="right")), begin + 1)
+            some = slice(begin, stop)
+            # Read before anything is written: a range may overlap the place it goes to.
+            payload = self.raw.ranges(self.starts_array[cells[some]], lengths[some])
+            self._change(_Change(int(starts[begin]), payload, cells[some], starts[some], lengths[some], self.data_end))
+            begin = stop
+        self.data_end = total
+
+    def resize(self, capacity: int) -> None:
+        """
+        Make the heap larger or smaller, but never smaller than what is in it.
+
+        :param capacity: Bytes
+        """
+        self.recover()
+        self.raw.resize(capacity, self.data_end)
+
+    def recover(self) -> None:
+        """Finish what was interrupted, if anything was."""
+        if self._unfinished is not None:
+            self._finish(self._unfinished)
+
+    def _change(self, change: _Change) -> None:
+        self._unfinished = change
+        self._finish(change)
+
+    def _finish(self, change: _Change) -> None:
+        self.raw.put(change.place, change.payload)
+        self.starts_array[change.cells] = change.starts
+        self.lengths_array[change.cells] = change.lengths
+        self.data_end = change.data_end
+        self._unfinished = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.recover()
+        state = {"n": self.data_end, "capacity": self.capacity, "align": self.raw.align, "grows": self.grows}
+        tables = {"starts": self.starts_array, "lengths": self.lengths_array}
+        return {**state, **tables, "device": str(self.raw.device), "bytes": self.raw.data[: self.data_end].cpu().numpy()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.raw = RawBuffer(state["capacity"], usable_device(state["device"]), state["align"])
+        self.grows, self.data_end, self._unfinished = state["grows"], state["n"], None
+        self._set_tables(state["starts"].copy(), state["lengths"].copy())
+        self.raw.put(0, state["bytes"])
+
+
+def usable_device(name: str) -> th.device:
+    """
+    Find the device of something that was saved, maybe on another machine.
+
+    :param name: Its name
+    :return: The same, or the CPU (with a warning) where it does not exist
+    """
+    device = th.device(name)
+    is_gone = {"cuda": not th.cuda.is_available(), "mps": not th.backends.mps.is_available()}
+    if is_gone.get(device.type):
+        warnings.warn(f"observations were saved on {name}, which is not here; they are on the CPU now", stacklevel=3)
+        return th.device("cpu")
+    return device
+
+
+def _suggestion(needed: int) -> int:
+    return -(-needed * 5 // 4)

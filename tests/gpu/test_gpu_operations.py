@@ -1,0 +1,141 @@
+"""What makes it fast on a real device can be counted without one: few operations, and nobody waits for a value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from gpu_kit import DEVICES, ON_DEVICE, Pair
+from observation_streams import Stack, Stream
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Operations whose result the host has to wait for: the value itself, or how large the result is.
+WAITING = {
+    "_local_scalar_dense",
+    "nonzero",
+    "nonzero_numpy",
+    "masked_select",
+    "unique",
+    "_unique",
+    "_unique2",
+    "unique_consecutive",
+    "equal",
+    "is_nonzero",
+    "item",
+    "tolist",
+}
+
+
+class Operations(TorchDispatchMode):
+    """Notes the torch operations that are run, and those that a device would have to be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: Counter[str] = Counter()
+        self.waits: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.ran[name] += 1
+        indices = args[1] if name in ("index", "index_put", "index_put_") and len(args) > 1 else ()
+        by_mask = any(isinstance(index, th.Tensor) and index.dtype == th.bool for index in indices)
+        unsized = name == "repeat_interleave" and (kwargs or {}).get("output_size") is None
+        if name in WAITING or by_mask or unsized:
+            self.waits.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def filled(method: str, device: str = "cpu", content: str = "game") -> Pair:
+    stream = Stream(0, 3, (1, 12, 12), np.uint8, content, Stack(4, 0), 0.1)
+    pair = Pair(stream, 30, compression_method=method, buffer_device=device)
+    pair.add(70)
+    return pair
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", ON_DEVICE)
+def test_operations_of_a_sample_do_not_grow_with_the_batch(method: str, device: str) -> None:
+    buffer = filled(method, device).ours
+    counts = []
+    for batch_size in (50, 150, 600):
+        np.random.seed(0)
+        with Operations() as operations:
+            buffer.sample(batch_size)
+        counts.append(operations.ran)
+    assert counts[0] == counts[1] == counts[2]
+    assert 0 < counts[0].total() < 60
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("content", ["game", "noise", "mixed"])
+@pytest.mark.parametrize("method", ON_DEVICE)
+def test_nothing_in_a_sample_waits_for_the_device(method: str, content: str, device: str) -> None:
+    """Neither a value nor a size is asked of the device: starts and lengths are known on the host."""
+    buffer = filled(method, device, content).ours
+    with Operations() as operations:
+        buffer.sample(64)
+    assert operations.waits == []
+
+
+@pytest.mark.parametrize("method", ON_DEVICE)
+def test_nothing_in_an_add_waits_for_the_device(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Encoding runs on the host. What reaches the device is copied there, in the order of things, and never read back.
+
+    Tensors of the buffer cannot be told from tensors of the host here, so those of the heap are made to look at.
+    """
+    pair = filled(method)
+    store = pair.ours._stores[None]
+    raw = store.heap.raw if method != "none" else None
+    reads: list[str] = []
+    if raw is not None:
+        for name in ("ranges", "rows", "view"):
+            monkeypatch.setattr(raw, name, lambda *args, name=name: reads.append(name))
+    pair.ours.pos = 3  # far from the end, where the heap is packed
+    for _ in range(5):
+        pair.ours.add(*pair.draw())
+    assert reads == []
+
+
+def test_rle_encodes_on_the_host_with_one_wait() -> None:
+    """The one place where a size follows from values: how many runs there are. It is the host's own."""
+    pair = filled("rle")
+    pair.ours.pos = 3
+    with Operations() as operations:
+        pair.ours.add(*pair.draw())
+    assert Counter(operations.waits)["nonzero"] <= 2
+
+
+def test_waits_are_noticed() -> None:
+    values = th.arange(4)
+    with Operations() as operations:
+        int(values.sum())
+        values[values > 2]
+        th.repeat_interleave(values, values)
+    assert len(operations.waits) == 3
+
+
+def test_compaction_asks_nothing_of_the_device() -> None:
+    pair = filled("delta", content="mixed")
+    pair.add(11)
+    store = pair.ours._stores[None]
+    store._frames.table.settle()
+    assert store.heap.data_end > store.heap.live_bytes
+    with Operations() as operations:
+        pair.ours.compact()
+    assert operations.waits == [] and operations.ran["index_select"] >= 1
+    pair.check()
+
+
+@pytest.mark.parametrize("method", ["gzip1"])
+def test_codecs_of_the_host_fetch_a_batch_in_one_copy(method: str) -> None:
+    buffer = filled(method).ours
+    counts = []
+    for batch_size in (8, 300):
+        with Operations() as operations:
+            buffer.sample(batch_size)
+        counts.append(operations.ran.total())
+    assert counts[0] == counts[1]

@@ -1,0 +1,224 @@
+"""An ``add`` that does not come to its end has not happened, or it has; never half of it, and nothing else is lost."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_kit import Pair
+from gymnasium import spaces
+from observation_streams import DictStream, Stack, Stream
+from stable_baselines3.common import buffers as sb3_buffers
+
+from sb3_extra_buffers import gpu_buffers
+from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer, GpuRolloutBuffer, HeapFullError
+
+FOLDER = str(Path(gpu_buffers.__file__).parent)
+FILES = (FOLDER, sb3_buffers.__file__)
+
+
+def cut_at(opcodes: set[int]) -> Any:
+    """A trace function that presses Ctrl-C at these bytecodes of an ``add``."""
+    done = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal done
+        if not frame.f_code.co_filename.startswith(FILES):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            done += 1
+            if done in opcodes:
+                raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def add_cut(pair: Pair, opcodes: set[int]) -> bool:
+    """Add a transition, cut short; SB3's buffer gets it if ours has it afterwards. Returns whether it was cut."""
+    given, before, was_cut = pair.draw(), sys.gettrace(), False
+    sys.settrace(cut_at(opcodes))
+    try:
+        pair.ours.add(*given)
+    except KeyboardInterrupt:
+        was_cut = True
+    finally:
+        sys.settrace(before)
+    pair.ours.memory_usage()  # puts things in order
+    if pair.ours.pos != pair.theirs.pos:
+        pair.theirs.add(*given)
+    return was_cut
+
+
+def image(seed: int, content: str = "mixed", depth: int = 3) -> Stream:
+    return Stream(seed, 2, (1, 8, 8), np.uint8, content, Stack(depth, 0) if depth > 1 else None, 0.15)
+
+
+@pytest.mark.parametrize("method", ["delta", "rle", "none", "gzip1"])
+def test_ctrl_c_anywhere_in_an_add(method: str) -> None:
+    pair = Pair(image(3), 9, compression_method=method)
+    pair.add(30)
+    cuts, step = 0, 1
+    for opcodes in range(3, 4000, 37):
+        cuts += add_cut(pair, {opcodes})
+        pair.check()
+        pair.add(step := step % 3 + 1)
+        pair.check()
+    assert cuts > 10
+    pair.add(20)
+    pair.check()
+
+
+def test_ctrl_c_twice() -> None:
+    """The second one falls into the putting in order."""
+    pair = Pair(image(4), 9)
+    pair.add(30)
+    cuts = 0
+    for opcodes in range(50, 2500, 61):
+        cuts += add_cut(pair, {opcodes, opcodes + 40, opcodes + 90})
+        pair.check()
+        pair.add()
+    assert cuts > 10
+    pair.check()
+
+
+def test_ctrl_c_with_dict_observations() -> None:
+    stream = DictStream({"image": image(5), "noise": image(6, "noise", 1), "vector": Stream(7, 2, (3,), np.float32, "noise")})
+    pair = Pair(stream, 7)
+    pair.add(20)
+    cuts = 0
+    for opcodes in range(20, 6000, 101):
+        cuts += add_cut(pair, {opcodes})
+        pair.check()
+        pair.add()
+    assert cuts > 10
+    pair.check()
+
+
+@pytest.mark.parametrize("method", ["delta", "rle", "none"])
+@pytest.mark.parametrize("wrong", ["obs", "next_obs", "action", "reward", "infos"])
+def test_bad_arguments_leave_no_half_transition(wrong: str, method: str) -> None:
+    pair = Pair(image(8), 6, compression_method=method)
+    pair.add(15)
+    names = ("obs", "next_obs", "action", "reward", "done", "infos")
+    for _ in range(8):
+        given = dict(zip(names, pair.draw(), strict=True))
+        given[wrong] = 3 if wrong == "infos" else np.zeros((7, 5))
+        with pytest.raises((ValueError, TypeError)):
+            pair.ours.add(**given)
+        pair.check()
+        pair.add()
+    pair.check()
+
+
+def noise_buffer(rows: int, **options: Any) -> Pair:
+    return Pair(image(9, "noise"), rows, **options)
+
+
+def test_a_full_heap_refuses_and_loses_nothing() -> None:
+    """Noise does not fit into a heap that is made for less; the error says what to set, and that is enough."""
+    pair = noise_buffer(40, heap_bytes=3000)
+    needed = 0
+    for _ in range(60):
+        given = pair.draw()
+        try:
+            pair.ours.add(*given)
+        except HeapFullError as error:
+            assert "Nothing was written" in str(error)
+            needed = int(str(error).split("Set heap_bytes to ")[1].split()[0])
+        else:
+            pair.theirs.add(*given)
+        pair.check()
+    assert needed > 3000
+    # SB3's buffer stands still as well, so its rows are those that fitted.
+    assert 3 < pair.theirs.size() < 40
+    again = noise_buffer(6, heap_bytes=needed)
+    again.add(25)
+    again.check()
+
+
+def test_capacity_per_cell_is_enough_for_noise() -> None:
+    """Old and new have to be there at once while a row is overwritten: there is room for that."""
+    with pytest.warns(DeprecationWarning, match="max_slot_bytes is deprecated"):
+        pair = noise_buffer(10, max_slot_bytes=3 * 64)
+    store = pair.ours._stores[None]
+    assert store.heap_bytes == 3 * 64 * 10 * 2 * 2 and not store.heap.grows
+    for _ in range(6):
+        pair.add(9)
+        pair.check()
+    assert pair.ours._stores[None].heap.capacity < 1.3 * store.heap_bytes
+
+
+def test_heap_grows_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    pair = noise_buffer(100)
+    pair.add(250)
+    pair.check()
+    text = caplog.text
+    assert "the first 64 rows took" in text and "grows from" in text
+
+
+def test_a_rollout_that_is_full_is_packed() -> None:
+    stream = image(10, "game")
+    buffer = GpuRolloutBuffer(20, spaces.Box(0, 255, (3, 8, 8), np.uint8), spaces.Discrete(2), "cpu", n_envs=2)
+    buffer.raw_below = 0
+    with pytest.raises(RuntimeError, match="not full: 0 of 20"):
+        buffer.get(4)
+    for _ in range(20):
+        buffer.add(stream.step()[0], np.zeros(2), np.zeros(2), np.zeros(2), *np_tensors())
+    with pytest.raises(ValueError, match="full"):
+        buffer.add(stream.step()[0], np.zeros(2), np.zeros(2), np.zeros(2), *np_tensors())
+    for store in buffer._stores.values():
+        heap = getattr(store, "heap", None)
+        assert heap is None or heap.data_end == int(heap.lengths.sum())
+
+
+def np_tensors() -> tuple[Any, Any]:
+    import torch as th
+
+    return th.zeros(2), th.zeros(2)
+
+
+def test_a_replay_buffer_is_packed_when_it_begins_again() -> None:
+    pair = Pair(image(11, "game"), 12)
+    heap = pair.ours._stores[None].heap
+    for step in range(1, 61):
+        pair.add()
+        if step % 12 == 0:
+            heap = pair.ours._stores[None].heap
+            assert heap.data_end == int(heap.lengths.sum())
+    assert heap.data_end > 0
+    pair.check()
+
+
+def test_an_interrupted_buffer_is_pickled_in_order() -> None:
+    import pickle
+
+    pair = Pair(image(12), 9)
+    pair.add(12)
+    for opcodes in range(100, 2500, 211):
+        given, before = pair.draw(), sys.gettrace()
+        sys.settrace(cut_at({opcodes, opcodes + 5}))  # the second falls into the first try of putting in order
+        try:
+            pair.ours.add(*given)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        pair.ours = pickle.loads(pickle.dumps(pair.ours))
+        if pair.ours.pos != pair.theirs.pos:
+            pair.theirs.add(*given)
+        pair.check()
+
+
+def test_empty_buffers_say_so() -> None:
+    buffer = GpuReplayBuffer(8, spaces.Box(0, 255, (4, 36, 36), np.uint8), spaces.Discrete(2), "cpu")
+    with pytest.raises(ValueError, match="empty"):
+        buffer.sample(3)
+    assert buffer.memory_usage().ratio == 1.0
+    assert not buffer.observations[:].any(), "what was never written is zero"
