@@ -6,10 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLIENTS := $(VENV)/.installed-clients
+DEVELOPMENT := .[all,dev]
+WITH_CLIENTS := .[all,dev,clients]
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
-BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/million.py
+BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/saving.py benchmarks/million.py
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -26,24 +28,36 @@ help: ## Show this list
 
 install: $(STAMP) ## Make .venv and install the package with all extras in it
 
+# pip's output goes to a log; if it fails, its end is shown. $(1) is what to install, $(2) how long that takes.
+define install_quietly
+	@echo "Installing $(1) into $(VENV) ($(2); the log is $(VENV)/install.log)"
+	@if ! $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e $(1) > $(VENV)/install.log 2>&1; then \
+		tail -n 40 $(VENV)/install.log; \
+		echo "Installing failed, see above; all of it is in $(VENV)/install.log" >&2; \
+		exit 1; \
+	fi
+	@echo "Installed."
+endef
+
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
+	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	$(call install_quietly,"$(DEVELOPMENT)",torch and all extras: a few minutes)
 	@touch $@
 
 # RL Zoo and SBX: as large as all the rest but torch, so only where they are run.
 $(CLIENTS): $(STAMP)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[all,dev,clients]"
+	$(call install_quietly,"$(WITH_CLIENTS)",RL Zoo and SBX too: a few minutes)
 	@touch $@
 
 demo: $(STAMP) ## Play Atari, fill SB3's buffer and ours, train with both, compare (3 minutes)
-	$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)
+	@echo "$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)"
+	@$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)
 
 test: $(STAMP) ## Run the fast tests
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(CLIENTS) ## Run all tests, with the training runs, RL Zoo, SBX and the clean install
-	$(PYTEST) $(PYTEST_ARGS)
+test-all: $(CLIENTS) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install
+	SB3XB_REQUIRE_BROWSER=1 $(PYTEST) $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Check style, formatting and types
 	$(BIN)/ruff check .

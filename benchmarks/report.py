@@ -98,7 +98,7 @@ def ratios(results: Results) -> str:
     """
     from kit.targets import DEFAULT, METRICS
 
-    return table(["share of SB3's", *METRICS.values()], _ratio_rows(results, DEFAULT))
+    return table(["relative to SB3", *METRICS.values()], _ratio_rows(results, DEFAULT))
 
 
 def first_fill(results: Results) -> str:
@@ -129,7 +129,7 @@ def dense(results: Results) -> str:
     """
     from kit.targets import DENSE, METRICS
 
-    return table([f"`{DENSE}`, share of SB3's", *METRICS.values()], _ratio_rows(results, DENSE))
+    return table([f"`{DENSE}`, relative to SB3", *METRICS.values()], _ratio_rows(results, DENSE))
 
 
 def codecs(results: Results) -> str:
@@ -177,7 +177,7 @@ def memory(results: Results) -> str:
                 mark(f"{made['seconds']:.2f} s, {megabytes(made['bytes'])}", reached["construct"]),
             ]
         )
-    head = ["method", "memory", "SB3", "share", "change over three wraps", "a buffer of a million is made in"]
+    head = ["method", "memory", "SB3", "share", "change over three laps", "creating a buffer for a million"]
     return table(head, lines)
 
 
@@ -191,12 +191,12 @@ def million(results: Results) -> str:
     row = results["rows"]["million"]
     lines = [
         ["transitions played", f"{row['transitions']:,}"],
-        ["memory of the whole process, at most", mark(megabytes(row["peak_rss"]), row["reached"]["rss"])],
-        [f"sample(32) of {row['few']:,} transitions", milliseconds(row["sample"]["few"])],
-        ["sample(32) of all", milliseconds(row["sample"]["all"])],
+        ["peak memory of the whole process", mark(megabytes(row["peak_rss"]), row["reached"]["rss"])],
+        [f"sample(32) with {row['few']:,} in the buffer", milliseconds(row["sample"]["few"])],
+        ["sample(32) with all of them", milliseconds(row["sample"]["all"])],
         ["ratio", mark(f"{row['sample_ratio']:.2f}x", row["reached"]["sample"])],
     ]
-    return table(["MsPacman, DQN", "figure"], lines)
+    return table(["DQN on MsPacman", ""], lines)
 
 
 def training(results: Results) -> str:
@@ -227,8 +227,8 @@ def training(results: Results) -> str:
                 f"{megabytes(row['peak']['sb3'])} / {megabytes(row['peak']['ours'])}",
             ]
         )
-    titles = ["in the buffer, SB3's / ours", "page faults", "most memory of the process"]
-    return table(["Pong", "SB3's buffer", "ours", "ratio", "single rounds", "weights", *titles], lines)
+    titles = ["time in the buffer, SB3's / ours", "page faults", "peak memory of the process"]
+    return table(["Pong", "SB3's buffer", "ours", "ratio", "range over rounds", "weights", *titles], lines)
 
 
 def her(results: Results) -> str:
@@ -238,7 +238,7 @@ def her(results: Results) -> str:
     :param results: ``her.json``
     :return: Markdown
     """
-    names = {"vectors": "20 numbers and two goals", "images": "a picture 64x64 and two goals"}
+    names = {"vectors": "20 numbers and two goals", "images": "64x64 images and two goals"}
     lines = []
     for kind, row in results["rows"].items():
         if "error" in row:
@@ -248,7 +248,7 @@ def her(results: Results) -> str:
         cells = [memory, share["add"], mark(share["sample"], row["reached"]["sample"])]
         identical = mark("identical" if row["identical"] else "different", row["reached"]["identical"])
         lines.append([f"{names[kind]}, {row['transitions']:,}", *cells, identical])
-    return table(["HER, share of SB3's", "memory", "add", "sample(256)", "samples"], lines)
+    return table(["HER, relative to SB3", "memory", "add", "sample(256)", "samples"], lines)
 
 
 def startup(results: Results) -> str:
@@ -262,18 +262,36 @@ def startup(results: Results) -> str:
     imports = rows["imports"]
     lines = [
         ["import stable_baselines3", f"{imports['sb3']:.2f} s"],
-        ["import sb3_extra_buffers, on top", f"{imports['package']:.3f} s"],
-        ["import sb3_extra_buffers.compressed, on top", mark(f"{imports['compressed']:.3f} s", imports["reached"]["imports"])],
+        ["plus import sb3_extra_buffers", f"{imports['package']:.3f} s"],
+        ["plus import sb3_extra_buffers.compressed", mark(f"{imports['compressed']:.3f} s", imports["reached"]["imports"])],
     ]
     for key, title in (
         ("cold", "first buffer, nothing compiled yet"),
-        ("warm", "first buffer, second process"),
-        ("read_only", "first buffer, nowhere to keep compiled code"),
+        ("warm", "first buffer, compiled code already on disk"),
+        ("read_only", "first buffer, nowhere to write compiled code"),
     ):
         if "error" not in rows[key]:
             verdict = all(rows[key]["reached"].values()) if "reached" in rows[key] else None
             lines.append([title, mark(f"{rows[key]['seconds']:.2f} s", verdict)])
-    return table(["starting", "time"], lines)
+    return table(["step", "time"], lines)
+
+
+def saving(results: Results) -> str:
+    """
+    Compare saved replay buffers.
+
+    :param results: ``saving.json``
+    :return: Markdown
+    """
+    names = {"sb3": "SB3"}
+    lines = []
+    for name, row in results["rows"].items():
+        if "error" in row:
+            continue
+        times = [f"{row[what]:.2f} s" for what in ("save_seconds", "load_seconds")]
+        same = "" if name == "sb3" else mark("identical" if row["identical"] else "different", row["identical"])
+        lines.append([names.get(name, f"`{name}`"), f"{row['transitions']:,}", megabytes(row["bytes"]), *times, same])
+    return table(["MsPacman, stack 4", "transitions", "file", "save", "load", "samples after loading"], lines)
 
 
 def gpu(results: Results) -> str:
@@ -320,6 +338,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "training": ("training", training),
     "startup": ("startup", startup),
     "her": ("her", her),
+    "saving": ("saving", saving),
     "gpu": ("gpu_buffers", gpu),
 }
 
@@ -342,7 +361,7 @@ def make_table(name: str, folder: Path) -> str | None:
     if any("reached" not in row for key, row in results["rows"].items() if key == "million"):
         return None  # still playing
     about, versions = results["machine"], results["versions"]
-    source = f"Made by `python benchmarks/{file}.py`"
+    source = f"Measured with `python benchmarks/{file}.py`"
     where = f"{about['cores']} cores of {about['cpu']}, {about['system']}, stable-baselines3 {versions['stable-baselines3']}"
     return f"\n{make(results)}\n\n{source} on {where}.\n\n"
 

@@ -20,4 +20,6 @@ autodoc_preserve_defaults = True
 autoclass_content = "both"
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
 html_title = f"sb3-extra-buffers {version}"

@@ -375,6 +375,11 @@ def assert_same_bits(ours: Any, theirs: Any, what: str = "") -> None:
     assert type(ours) is type(theirs), what
     if theirs is None:
         return
+    if isinstance(theirs, tuple):
+        assert len(ours) == len(theirs), what
+        for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            assert_same_bits(one, other, f"{what}[{place}]")
+        return
     if isinstance(theirs, dict):
         assert ours.keys() == theirs.keys(), what
         for key in theirs:

@@ -279,10 +279,18 @@ def run_small(program: str, folder: Path, *arguments: str) -> dict[str, Any]:
 def test_small_run(tmp_path: Path) -> None:
     row = run_small("buffers", tmp_path, "--method", targets.DEFAULT)["pong/delta"]
     assert row["identical"] and set(row["ratios"]) == set(targets.METRICS)
-    assert (tmp_path / "results" / "buffers.png").stat().st_size > 10_000
+    for picture in ("buffers.png", "buffers-data.png"):
+        assert (tmp_path / "results" / picture).stat().st_size > 10_000
 
 
 def test_small_first_fill(tmp_path: Path) -> None:
     rows = run_small("first_fill", tmp_path)
     assert set(rows) == {"pong/huge", "pong/small"}
     assert all(set(row["ratios"]) == {"p10", "p25", "p50", "mean"} for row in rows.values())
+
+
+def test_small_saving(tmp_path: Path) -> None:
+    rows = run_small("saving", tmp_path, "--method", targets.DEFAULT)
+    assert set(rows) == {"sb3", targets.DEFAULT}
+    assert all(row["identical"] for row in rows.values())
+    assert rows[targets.DEFAULT]["bytes"] < rows["sb3"]["bytes"] / 10

@@ -48,7 +48,8 @@ def run(*command: object, cwd: Path = ROOT) -> str:
 
 def test_extras() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"isal", "numba", "zstd", "lz4", "fast", "extra", "vizdoom", "contrib", "all", "dev", "clients"}
+    codecs = {"isal", "numba", "zstd", "lz4", "fast"}
+    assert set(extras) == codecs | {"extra", "vizdoom", "contrib", "recording", "minari", "all", "dev", "clients"}
     for extra, library in CODEC_EXTRAS.items():
         assert expand(extra) == {library}
     assert expand("fast") == set(CODEC_EXTRAS.values())

@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env.stacked_observations import StackedObserva
 
 from kit.results import CACHE
 
-FORMAT = 1
+FORMAT = 2
 SEED = 0
 _CHUNK_BYTES = 8 << 20
 
@@ -250,51 +250,13 @@ def _play_atari(dataset: Dataset, rows: int, cache: Path) -> None:
 
 
 def _play_doom(dataset: Dataset, rows: int, cache: Path) -> None:
-    """Both recordings of ViZDoom at once: the picture, and what each of its pixels belongs to."""
-    import vizdoom
+    """The picture, or what each of its pixels belongs to; with the same seed and actions, it is the same game."""
+    from sb3_extra_buffers.training_utils.vizdoom import make_env
 
-    cache.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(SEED)
-    games = []
-    for number in range(dataset.n_envs):
-        game = vizdoom.DoomGame()
-        game.load_config(str(Path(vizdoom.scenarios_path) / "deadly_corridor.cfg"))
-        game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
-        game.set_screen_format(vizdoom.ScreenFormat.RGB24)
-        game.set_labels_buffer_enabled(True)
-        game.set_window_visible(False)
-        game.set_doom_config_path(str(cache / "vizdoom.ini"))
-        game.set_seed(SEED + number)
-        game.init()
-        games.append(game)
-
-    def look(name: str) -> Array:
-        states = [game.get_state() for game in games]
-        return np.stack([s.screen_buffer if name == "doom-rgb" else s.labels_buffer[..., None] for s in states])
-
-    names = ("doom-rgb", "doom-labels")
-    recorders = {name: Recorder(cache / f"{name}-{dataset.n_envs}", look(name)) for name in names}
-    for _ in range(rows):
-        action = rng.integers(0, dataset.actions, dataset.n_envs)
-        reward, done, timeout = (
-            np.zeros(dataset.n_envs, np.float32),
-            np.zeros(dataset.n_envs, bool),
-            np.zeros(dataset.n_envs, bool),
-        )
-        for i, game in enumerate(games):
-            reward[i] = game.make_action([button == action[i] for button in range(dataset.actions)], 4)
-            done[i] = game.is_episode_finished()
-            timeout[i] = done[i] and game.is_episode_timeout_reached()
-            if done[i]:
-                game.new_episode()
-        for name, recorder in recorders.items():
-            frames = look(name)
-            # The game has no picture after its end; ViZDoom's own Gymnasium wrapper gives zeros, too.
-            recorder.add(frames, action, reward, done, timeout, [np.zeros_like(frames[0])] * int(done.sum()))
-    for game in games:
-        game.close()
-    for recorder in recorders.values():
-        recorder.close()
+    observe = dataset.source.removeprefix("doom-")
+    env = make_env("deadly_corridor", dataset.n_envs, DummyVecEnv, seed=SEED, observe=observe)
+    record_env(env, _folder(dataset, cache), (rng.integers(0, dataset.actions, dataset.n_envs) for _ in range(rows)))
 
 
 def _play_walk(dataset: Dataset, rows: int, cache: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -22,7 +23,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = "#0072B2", "#E69F00", "#009E73", "
 
 # What a method's name begins with: colour, marker, name in the legend.
 FAMILIES = {
-    "delta": (BLUE, "o", "references (this package's own)"),
+    "delta": (BLUE, "o", "delta (this package's own)"),
     "zstd": (GREEN, "s", "zstd"),
     "lz4": (ORANGE, "^", "lz4"),
     "gzip": (RED, "v", "gzip, igzip"),
@@ -79,7 +80,7 @@ def place_labels(axes: Axes, points: Sequence[Point], bold: Iterable[str] = ()) 
         taken.append(legend.get_window_extent(renderer))
     for number, (x, y, name) in enumerate(points):
         for dx, dy in tries:
-            far = max(abs(dx), abs(dy)) > 9
+            far = max(abs(dx), abs(dy)) > 9 or (dx != 0 and dy != 0)
             label = axes.annotate(
                 name,
                 (x, y),
@@ -95,12 +96,22 @@ def place_labels(axes: Axes, points: Sequence[Point], bold: Iterable[str] = ()) 
             )
             box = label.get_window_extent(renderer) if not far else _text_box(label, renderer)
             inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 + 30 * pixel and frame.y0 <= box.y0 and box.y1 <= frame.y1
-            if inside and not any(box.overlaps(other) for index, other in enumerate(taken) if index != number):
-                taken.append(box.expanded(1.02, 1.1))
+            line = _line_boxes(spots[number], box, pixel) if far else []
+            others = [other for index, other in enumerate(taken) if index != number]
+            if inside and not any(mine.overlaps(other) for mine in (box, *line) for other in others):
+                taken += [box.expanded(1.02, 1.1), *line]
                 break
             label.remove()
         else:
             raise RuntimeError(f"no room for the label {name!r}")
+
+
+def _line_boxes(spot: Any, box: Bbox, pixel: float) -> list[Bbox]:
+    """The line from a point to its label, as small boxes, so that nothing is written over it."""
+    end = (min(max(spot[0], box.x0), box.x1), min(max(spot[1], box.y0), box.y1))
+    parts = [part / 8 for part in range(2, 8)]
+    middles = [tuple(a + (b - a) * part for a, b in zip(spot, end, strict=True)) for part in parts]
+    return [Bbox.from_bounds(x - pixel, y - pixel, 2 * pixel, 2 * pixel) for x, y in middles]
 
 
 def _text_box(label: Any, renderer: Any) -> Bbox:
@@ -111,6 +122,7 @@ def _text_box(label: Any, renderer: Any) -> Bbox:
 def _prepare(axes: Axes, points: Sequence[Point], title: str) -> None:
     axes.set(xscale="log", yscale="log", title=title)
     axes.set_xlabel("time of sample(32), SB3's = 1x")
+    axes.set_ylabel("resident memory, SB3's = 100 %")
     xs, ys = [x for x, *_ in points], [y for _, y, _ in points]
     axes.set_xlim(min(*xs, 1) / 2.2, max(*xs, 1) * 2.6)
     axes.set_ylim(min(*ys, 1) / 2.2, max(*ys, 1) * 2.5)
@@ -132,7 +144,7 @@ def _prepare(axes: Axes, points: Sequence[Point], title: str) -> None:
 
 def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
-    Plot memory against time: every method on MsPacman, and the default on all data.
+    Plot memory against time, in two pictures: every method on MsPacman, and beside it, as ``…-data``, the default on all data.
 
     :param rows: Rows of ``buffers.json``
     :param path: Where to
@@ -142,34 +154,36 @@ def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     names = [name for name in DATASETS if any(data == name for data, _ in point)]
     if not names:
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     first = "mspacman" if "mspacman" in names else names[0]
     methods: list[Point] = [(*xy, method) for (data, method), xy in point.items() if data == first]
+    _plot_points(methods, f"Every method, {DATASETS[first].title}", path, families=True)
     data: list[Point] = [(*point[name, DEFAULT], DATASETS[name].title) for name in names if (name, DEFAULT) in point]
+    if data:
+        _plot_points(data, f"The default method ({DEFAULT})", path.with_name(f"{path.stem}-data{path.suffix}"), families=False)
+
+
+def _plot_points(points: Sequence[Point], title: str, path: Path, families: bool) -> None:
+    sb3: Point = (1.0, 1.0, "SB3")
     with plt.rc_context(_STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 5.6), layout="constrained")
-        sb3: Point = (1.0, 1.0, "SB3")
-        _prepare(left, methods or [sb3], f"Every method, {DATASETS[first].title}")
-        left.set_ylabel("resident memory, SB3's = 100 %")
+        figure, axes = plt.subplots(figsize=(6.0, 4.5), layout="constrained")
+        _prepare(axes, points, title)
         shown: set[str] = set()
-        for x, y, method in methods:
-            colour, marker, family = _family(method)
-            ours = method in (DEFAULT, DENSE)
-            left.plot(
-                x, y, marker, ms=11 if ours else 8, color=colour, mec="white", mew=1, ls="", zorder=4,
+        for x, y, name in points:
+            colour, marker, family = _family(name) if families else (BLUE, "o", "")
+            stressed = not families or name in (DEFAULT, DENSE)
+            axes.plot(
+                x, y, marker, ms=11 if stressed else 8, color=colour, mec="white", mew=1, ls="", zorder=4,
                 label=None if family in shown else family,
             )  # fmt: skip
             shown.add(family)
-        left.legend(facecolor="white", edgecolor="white", framealpha=1, fontsize=8.5, loc="upper right", labelcolor="#222222")
-        place_labels(left, [sb3, *sorted(methods)], bold=("SB3", DEFAULT, DENSE))
-        _prepare(right, data or [sb3], f"The default ({DEFAULT}) on all data")
-        right.tick_params(labelleft=True)
-        for x, y, _ in data:
-            right.plot(x, y, "o", ms=11, color=BLUE, mec="white", mew=1, zorder=4)
-        place_labels(right, [sb3, *sorted(data)], bold=("SB3",))
-        for axes in (left, right):
-            axes.annotate("faster than SB3", (0.015, 0.015), xycoords="axes fraction", fontsize=8.5, color=BLUE, alpha=0.8)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=160)
+        if families:
+            axes.legend(
+                facecolor="white", edgecolor="white", framealpha=1, fontsize=9, loc="upper right", labelcolor="#222222"
+            )
+        place_labels(axes, [sb3, *sorted(points)], bold=("SB3", DEFAULT, DENSE))
+        axes.annotate("faster than SB3", (0.015, 0.015), xycoords="axes fraction", fontsize=9, color=BLUE, alpha=0.8)
+        figure.savefig(path, dpi=200)
         plt.close(figure)
 
 
@@ -197,6 +211,38 @@ def plot_million(row: Mapping[str, Any], path: Path) -> None:
         axes.set_ylim(0, max(1080, *process) * 1.05)
         axes.set_xlim(0, max(count) * 1.01)
         axes.grid(color="#E4E4E4", lw=0.8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160)
+        plt.close(figure)
+
+
+def plot_learning(row: Mapping[str, Any], path: Path) -> None:
+    """
+    Plot two learning curves, and random play beside them.
+
+    :param row: Row of ``learning.json``
+    :param path: Where to
+    """
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+        # SB3's broad and pale, ours thin upon it: both can be seen where they are the same.
+        looks = {"sb3": (ORANGE, 7, 0.55, "SB3's buffer"), "ours": (BLUE, 2, 1.0, "compressed buffer")}
+        for side, (colour, width, alpha, name) in looks.items():
+            run = row["runs"][side]
+            steps = np.array(run["steps"]) / 1e3
+            means = np.array([np.mean(rewards) for rewards in run["rewards"]])
+            if side == "ours":
+                low, high = np.quantile(np.array(run["rewards"]), (0.25, 0.75), axis=1)
+                axes.fill_between(steps, low, high, color=BLUE, alpha=0.12, lw=0, label="half of the episodes")
+            axes.plot(steps, means, color=colour, lw=width, alpha=alpha, label=name, solid_capstyle="round",
+                      marker="o" if side == "ours" else None, ms=4)  # fmt: skip
+        axes.axhline(np.mean(row["random"]), color=GREY, lw=1.2, ls=(0, (4, 3)), label="random play")
+        axes.set(title="PPO on Doom, defend the center, from masks", xlabel="thousand steps", ylabel="reward of an episode")
+        axes.set_xlim(0, None)
+        axes.grid(color="#E4E4E4", lw=0.8)
+        handles, labels = axes.get_legend_handles_labels()
+        order = [labels.index(name) for name in ("SB3's buffer", "compressed buffer", "half of the episodes", "random play")]
+        axes.legend([handles[i] for i in order], [labels[i] for i in order], frameon=False, fontsize=9, loc="upper left")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160)
         plt.close(figure)

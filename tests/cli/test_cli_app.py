@@ -1,14 +1,19 @@
 """The command line as such: help, version, and errors that say what to do."""
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sb3_extra_buffers
 from sb3_extra_buffers.cli import main
+from sb3_extra_buffers.cli.errors import FAILED, INTERRUPTED, OK, WRONG_USAGE
 
+COMMANDS = ("demo", "bench", "recommend", "record", "export", "view", "inspect", "completion")
 EXTRAS = ("ale_py", "cv2", "matplotlib", "psutil", "rich")
 
 
@@ -37,17 +42,47 @@ def test_python_dash_m() -> None:
     assert sb3_extra_buffers.__version__ in done.stdout
 
 
-def test_the_minimum_install_has_help() -> None:
-    blocked = (*EXTRAS, "torch", "stable_baselines3", "gymnasium", "numba", "numpy")
+def test_help_of_every_command_needs_no_library() -> None:
+    blocked = (*EXTRAS, "torch", "stable_baselines3", "gymnasium", "numba", "numpy", "imageio", "minari", "tqdm")
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({blocked!r}))
 from sb3_extra_buffers.cli import main
-main(["demo", "--help"])
+for command in {COMMANDS!r}:
+    try:
+        main([command, "--help"])
+    except SystemExit as end:
+        assert end.code == 0
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "--n-envs" in done.stdout
+    for command in COMMANDS:
+        assert f"usage: sb3-extra-buffers {command} " in done.stdout
+        assert re.search(rf"^  sb3-extra-buffers {command}\b", done.stdout, re.MULTILINE), f"{command} has no example"
+
+
+def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for code in (OK, FAILED, WRONG_USAGE, INTERRUPTED):
+        assert re.search(rf"^  {code}  +\w", shown, re.MULTILINE) and f"| {code} |" in page
+    for command in COMMANDS:
+        assert command in shown and f"sb3-extra-buffers {command}" in page
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("argv", "module"),
+    [(["bench", "CartPole-v1"], "matplotlib"), (["bench", "CartPole-v1"], "rich"), (["recommend", "CartPole-v1"], "psutil")],
+)
+def test_other_commands_name_a_missing_extra(argv: list[str], module: str, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(argv) == 2
+    message = capsys.readouterr().err
+    assert module in message and 'pip install "sb3-extra-buffers[extra]"' in message
 
 
 @pytest.mark.parametrize("module", EXTRAS)
@@ -118,14 +153,19 @@ def test_games_are_found(name: str, env_id: str) -> None:
     [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (999_600, "1.00 MB"), (12_345_678, "12.3 MB"), (56.4e12, "56.4 TB")],
 )
 def test_bytes_are_readable(count: float, text: str) -> None:
-    pytest.importorskip("psutil")
-    from sb3_extra_buffers.cli.memory import format_bytes
+    from sb3_extra_buffers.cli.formatting import format_bytes
 
     assert format_bytes(count) == text
+
+
+def prints(source: str) -> bool:
+    """Whether code calls ``print``; examples in docstrings may."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return any(isinstance(call.func, ast.Name) and call.func.id == "print" for call in calls)
 
 
 def test_only_the_command_line_prints() -> None:
     root = Path(sb3_extra_buffers.__file__).parent
     sources = [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] != "cli"]
-    assert sources
-    assert [str(path) for path in sources if "print(" in path.read_text(encoding="utf-8")] == []
+    assert sources and prints("if True:\n    print(1)")
+    assert [str(path) for path in sources if prints(path.read_text(encoding="utf-8"))] == []

@@ -86,7 +86,7 @@ def assert_same_networks(one: Any, other: Any) -> None:
 def test_the_page_as_it_is_written(tmp_path: Path) -> None:
     """Every command of the page; PPO learns in them, and learns the same each time."""
     write_files(PAGE, tmp_path)
-    for words in commands(PAGE):
+    for words in commands(PAGE, "python"):
         run(words[1:], tmp_path)
     shown = run(["which.py"], tmp_path)
     assert "CompressedRolloutBuffer" in shown and " frames stored" in shown
@@ -107,7 +107,9 @@ def test_the_same_networks_as_with_sb3s_buffer(algo: str, tmp_path: Path) -> Non
     """The command line, the YAML file and the Python file of the page, with a buffer so small that it wraps."""
     write_files(PAGE, tmp_path)
     theirs = train(tmp_path, algo, hyperparams=SHORT[algo])
-    by_command = next(words for words in commands(PAGE) if f"--algo {algo}" in " ".join(words) and "--hyperparams" in words)
+    by_command = next(
+        words for words in commands(PAGE, "python") if f"--algo {algo}" in " ".join(words) and "--hyperparams" in words
+    )
     forms = [
         ((), [by_command[by_command.index("--hyperparams") + 1]]),
         (("--conf-file", f"{algo}.yml"), []),

@@ -48,5 +48,5 @@ def test_the_same_parameters_as_with_sb3s_buffer(case: str) -> None:
 
 def test_the_page_as_it_is_written(tmp_path: Path) -> None:
     script = tmp_path / "page.py"
-    script.write_text("".join(text for language, text in blocks("sbx.md") if language == "python"), encoding="utf-8")
+    script.write_text("".join(block.text for block in blocks("sbx.md") if block.language == "python"), encoding="utf-8")
     assert "smaller;" in run(str(script))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+import pytest
 from observation_streams import Stream
 
-from sb3_extra_buffers.storage import FrameIndex, FrameStore, make_spec, runs_type_for
+from sb3_extra_buffers.storage import FrameIndex, FrameStore, make_spec, runs_type_for, stacks
 
 
 def make_store(
@@ -25,6 +26,15 @@ def make_store(
     spec = make_spec(method, stream.dtype, runs_type_for(stream.obs_shape))
     store = FrameStore(stream.obs_shape, stream.dtype, stream.n_envs, spec)
     return store, [store.new_index(rows * stream.n_envs) for _ in range(arrays)]
+
+
+def never_give_up_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let a layout of frames stay, even if observations do not follow each other.
+
+    :param monkeypatch: Undoes it
+    """
+    monkeypatch.setattr(stacks, "_PATIENCE", 1 << 60)
 
 
 class Ring:

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from observation_streams import Stack, Stream
 
-from sb3_extra_buffers.storage.layout import MIN_FRAME_BYTES, FrameLayout, c_order, candidates, find_stack, memory_order
+from sb3_extra_buffers.storage.layout import MIN_FRAME_BYTES, FrameLayout, c_order, candidates, memory_order
+from sb3_extra_buffers.storage.stacks import StackSearch
 
 
 def as_bytes(obs: np.ndarray) -> np.ndarray:
@@ -100,9 +101,10 @@ def test_stacks_are_found(kind: str, depth: int, content: str, dtype: Any) -> No
     shape, axis, expected = KINDS[kind]
     stream = Stream(depth, 2, shape, dtype, content, Stack(depth, axis), done_rate=0.0)
     found = None
+    search = StackSearch(stream.obs_shape, stream.dtype.itemsize)
     for _ in range(2 * depth):
         obs, next_obs, _, _ = stream.step()
-        found = find_stack(stream.obs_shape, stream.dtype.itemsize, as_bytes(obs), as_bytes(next_obs))
+        found = search.look(as_bytes(obs), as_bytes(next_obs))
         if found is not None:
             break
     assert found is not None
@@ -117,9 +119,10 @@ def test_stacks_are_found(kind: str, depth: int, content: str, dtype: Any) -> No
 def test_no_stack_in_unrelated_frames(shape: Any, seed: int, content: str) -> None:
     """Neither in noise nor in a still picture, which looks like any stack of equal frames."""
     stream = Stream(seed, 1, shape, np.uint8, content)
-    for _ in range(5):
+    search = StackSearch(shape, 1)
+    for _ in range(20):
         obs, next_obs, _, _ = stream.step()
-        assert find_stack(shape, 1, as_bytes(obs), as_bytes(next_obs)) is None
+        assert search.look(as_bytes(obs), as_bytes(next_obs)) is None
 
 
 @given(shape=st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple), itemsize=st.sampled_from([1, 4]))

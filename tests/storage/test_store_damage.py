@@ -191,6 +191,39 @@ def test_wrong_kinds_and_lengths_are_refused(method: str, content: str) -> None:
     ring.check()
 
 
+@pytest.mark.parametrize(("method", "content"), CASES)
+@given(data=st.data())
+def test_a_damaged_index_does_no_harm(method: str, content: str, data: st.DataObject) -> None:
+    """Entries that name a pattern or a frame that there is not."""
+    ring = fresh(method, content)
+    for _ in range(data.draw(st.integers(1, 5))):
+        index = ring.indexes[data.draw(st.integers(0, 1))]
+        array = data.draw(st.sampled_from([index.newest, index.pattern]))
+        array[data.draw(st.integers(0, len(array) - 1))] ^= array.dtype.type(1 << data.draw(st.integers(0, 15)))
+    read_all(ring)
+
+
+@pytest.mark.parametrize(("method", "content"), CASES)
+def test_patterns_that_there_are_not_are_refused(method: str, content: str) -> None:
+    ring = fresh(method, content)
+    for bit in (14, 15):
+        for index in ring.indexes:
+            index.pattern[7] ^= np.uint16(1 << bit)
+        assert all(result is None for result in read_all(ring)), f"bit {bit}"
+        for index in ring.indexes:
+            index.pattern[7] ^= np.uint16(1 << bit)
+    ring.check()
+
+
+@pytest.mark.parametrize("method", REFERENCE)
+@pytest.mark.parametrize("content", ["game", "bits"])
+def test_open_groups_of_environments_that_there_are_not_are_refused(method: str, content: str) -> None:
+    ring = fresh(method, content)
+    for stream in (ring.store.n_streams, 1 << 20, (1 << 62) - 1):
+        ring.store.coder.directory.locations[:] = OPEN_BIT | stream
+        assert all(result is None for result in read_all(ring)), f"environment {stream}"
+
+
 @needs_numba
 def test_key_frames_beyond_the_segment_are_refused() -> None:
     """A key frame that begins inside of a segment must end there, too."""

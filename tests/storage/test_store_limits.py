@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from observation_streams import CONTENTS, METHODS, Stack, Stream, needs_numba
-from store_kit import Ring, make_store
+from store_kit import Ring, make_store, never_give_up_stacks
 
-from sb3_extra_buffers.storage import CompressedArray, FrameStore
+from sb3_extra_buffers.storage import CompressedArray, FrameStore, StorageError
+from sb3_extra_buffers.storage import directory as directory_module
 from sb3_extra_buffers.storage.directory import GroupDirectory
 from sb3_extra_buffers.storage.layout import FrameLayout
 
@@ -85,6 +86,7 @@ def test_more_patterns_than_the_index_can_number(method: str | None, limit: int)
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
 def test_every_pattern_in_use(method: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with patterns of which none can be dropped, not by a store that is built anew either."""
+    never_give_up_stacks(monkeypatch)
     begin = FrameStore._begin
 
     def begin_small(self: FrameStore, layout: FrameLayout) -> None:
@@ -121,8 +123,9 @@ def shuffled_stacks(method: str | None, count: int) -> tuple[CompressedArray, np
 
 
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
-def test_no_write_makes_more_patterns_than_there_are_numbers(method: str | None) -> None:
+def test_no_write_makes_more_patterns_than_there_are_numbers(method: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even one of two observations of every stream, each with frames in an order of its own."""
+    never_give_up_stacks(monkeypatch)
     rng = np.random.default_rng(0)
     limit, depth = 64, 8
     first = CompressedArray((500, 3), np.uint8, (depth, 32), compression_method=method)
@@ -144,8 +147,9 @@ def test_no_write_makes_more_patterns_than_there_are_numbers(method: str | None)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
-def test_really_more_than_65536_patterns(method: str | None) -> None:
+def test_really_more_than_65536_patterns(method: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seventy thousand different patterns at once."""
+    never_give_up_stacks(monkeypatch)
     array, numbers, frames = shuffled_stacks(method, 70_000)
     assert len(array._store.coder.patterns) > 1 << 16
     assert array._store.indexes[0].pattern.dtype == np.uint32
@@ -173,6 +177,39 @@ def test_directory(data: Any) -> None:
             if group >= directory.oldest[which]:
                 assert directory.locations[which, group % directory.capacity] == location
     assert directory.capacity <= 64 + 1.5 * max(map(len, [[k for k in expected if k[0] == s] for s in range(n)])) + 64
+
+
+NUMBERS_A_GROUP = {"delta": 8, "delta-zstd": 64}
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")])
+def test_frame_numbers_run_out(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    More frames than the index can tell apart are refused; those that are there stay, and a ring of fewer never ends.
+
+    Here the index can tell apart a hundred groups of frames instead of some hundred million.
+    """
+    monkeypatch.setattr(directory_module, "FRAME_NUMBERS", 100 * NUMBERS_A_GROUP.get(method, 1))
+    noise = np.random.default_rng(0).integers(1, 256, (400, 2, 8, 8), dtype=np.uint8)
+    noise[:, 0] = noise[0, 0]  # the first environment stands still
+    array = CompressedArray((200, 2), np.uint8, (8, 8), compression_method=method)
+    twin = np.zeros(array.shape, np.uint8)
+    row = 0
+    with pytest.raises(StorageError, match=r"environment 1 has no frame numbers left.*smaller buffer"):
+        for row in range(200):
+            array[row] = noise[row]
+            twin[row] = noise[row]
+    assert 90 <= row <= 100
+    for other in (row, 0, 199):  # again, wherever
+        with pytest.raises(StorageError, match="no frame numbers left"):
+            array[other] = noise[300]
+        np.testing.assert_array_equal(np.asarray(array), twin)
+    array.clear()
+    twin[:] = 0
+    for step in range(400):
+        array[step % 60] = twin[step % 60] = noise[step]
+        if step % 50 == 49:
+            np.testing.assert_array_equal(np.asarray(array), twin)
 
 
 @needs_numba

@@ -10,7 +10,8 @@ import pytest
 from observation_streams import METHODS, Stack, Stream, assert_same_bits
 from store_kit import Ring
 
-from sb3_extra_buffers.storage import CompressedArray
+from sb3_extra_buffers.storage import CompressedArray, FrameStore
+from sb3_extra_buffers.storage.liveness import chronicle, count_live, oldest_frames
 from sb3_extra_buffers.storage.segments import SegmentLog
 from sb3_extra_buffers.storage.usage import MemoryUsage
 
@@ -277,6 +278,27 @@ def test_the_directory_does_not_ask_again_and_again(method: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("method", QUICK_METHODS)
+@pytest.mark.parametrize(("rows", "n_envs"), [(400, 1), (1000, 1), (400, 4)])
+def test_a_small_ring_is_not_compacted(rows: int, n_envs: int, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few segments hold several rounds of it, and storing it again would make them no fewer."""
+    ring = Ring(Stream(0, n_envs, (1, 16, 16), np.uint8, "game", Stack(4, 0), done_rate=0.01), method, rows)
+    ring.add(rows)
+    rebuilt: list[int] = []
+    rebuild = FrameStore._rebuild
+
+    def counted(self: FrameStore, *args: Any) -> None:
+        rebuilt.append(self.writes)
+        rebuild(self, *args)
+
+    monkeypatch.setattr(FrameStore, "_rebuild", counted)
+    for _ in range(4):
+        ring.add(rows)
+    assert not rebuilt
+    ring.check()
+    assert ring.held_bytes < 2 * rows * n_envs * (16 * 16 + 64) + 3 * ring.store.coder.log.segment_bytes
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
 @pytest.mark.parametrize("depth", [1, 4])
 def test_frames_in_use_are_counted(method: str, depth: int) -> None:
     """By a mark for each number; the long way is to list all cells."""
@@ -285,9 +307,9 @@ def test_frames_in_use_are_counted(method: str, depth: int) -> None:
     for _ in range(4):
         ring.add(70)
         store = ring.store
-        store.coder.release(store._oldest_frames())
-        which, cells, numbers = store._chronicle()
+        store.coder.release(oldest_frames(store))
+        which, cells, numbers = chronicle(store)
         patterns = np.stack([index.pattern for index in ring.indexes])[which, cells]
         has_frames = store.coder.patterns.reach[patterns] >= 0  # not only zeros
         streams = cells[has_frames] % 3
-        assert store._count_live() == len(set(zip(streams.tolist(), numbers[has_frames].tolist(), strict=True)))
+        assert count_live(store) == len(set(zip(streams.tolist(), numbers[has_frames].tolist(), strict=True)))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from observation_streams import METHODS, Stack, Stream
-from store_kit import Ring
+from store_kit import Ring, never_give_up_stacks
 
 import sb3_extra_buffers.storage as storage_package
 from sb3_extra_buffers.storage import CompressedArray, FrameIndex, FrameStore
@@ -20,6 +20,7 @@ from sb3_extra_buffers.storage import segments as segments_module
 from sb3_extra_buffers.storage import store as store_module
 from sb3_extra_buffers.storage.directory import GroupDirectory
 from sb3_extra_buffers.storage.layout import FrameLayout
+from sb3_extra_buffers.storage.liveness import oldest_frames
 from sb3_extra_buffers.storage.reference import ReferenceCoder
 from sb3_extra_buffers.storage.segments import Segment, SegmentLog
 
@@ -102,6 +103,7 @@ def test_one_hard_frame_does_not_make_all_reading_slow(method: str, monkeypatch:
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
 def test_patterns_are_dropped_in_a_wide_index_too(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_NARROW_LIMIT", 40)
+    never_give_up_stacks(monkeypatch)
     rng = np.random.default_rng(0)
     shape = (8, 32)
     array = CompressedArray((60, 1), np.uint8, shape, compression_method=method)
@@ -200,7 +202,7 @@ HOUSEKEEPING: dict[str, tuple[Any, ...]] = {
     "release": (SegmentLog.release, SegmentLog._free, ReferenceCoder.release, Segment.clear),
     "segments": (SegmentLog.open_segment, SegmentLog._refresh_pointers, Segment.__init__),
     "groups": (ReferenceCoder._open, ReferenceCoder._close, ReferenceCoder._store_key, ReferenceCoder._open_coded),
-    "rebuilding": (FrameStore._rebuild, FrameStore._become, FrameIndex.become, FrameIndex.narrow),
+    "rebuilding": (FrameStore._rebuild, FrameStore._settle, FrameIndex.become, FrameIndex.narrow),
 }
 
 
@@ -248,7 +250,7 @@ def test_frames_of_an_observation_that_is_being_put_together_are_in_use(method: 
 
     def watched(self: FrameStore, stream: int, frame: np.ndarray) -> int:
         if numbers:
-            assert self._oldest_frames()[stream] <= numbers[0]
+            assert oldest_frames(self)[stream] <= numbers[0]
         numbers.append(append(self, stream, frame))
         return numbers[-1]
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers.cli import demo
-from sb3_extra_buffers.cli.errors import INTERRUPTED, WRONG_USAGE, CommandError
-
-PROGRAM = "sb3-extra-buffers"
+from sb3_extra_buffers.cli import bench, completion, demo, export, inspect_file, recommend, record, view
+from sb3_extra_buffers.cli.errors import FAILED, INTERRUPTED, WRONG_USAGE, CommandError
+from sb3_extra_buffers.cli.options import PROGRAM, HelpFormatter
 
 # A command is a module with `add_command`; it sets `run`, which takes the options and returns the exit code.
-COMMANDS = (demo,)
+COMMANDS = (demo, bench, recommend, record, export, view, inspect_file, completion)
+
+_EPILOG = f"""examples:
+  {PROGRAM} demo
+  {PROGRAM} recommend MsPacman
+  {PROGRAM} record Pong
+  {PROGRAM} view Pong.rec
+
+exit codes:
+  0    all is well
+  1    a comparison failed, nothing is within a budget, or a file is damaged or suspicious
+  2    wrong usage: an option, a name, or something that is to be installed first
+  130  interrupted by Ctrl-C; files are written whole or not at all
+
+`{PROGRAM} COMMAND --help` tells more about a command."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -23,7 +37,10 @@ def build_parser() -> argparse.ArgumentParser:
     :return: The parser
     """
     parser = argparse.ArgumentParser(
-        prog=PROGRAM, description="Stable-Baselines3 buffers that keep observations losslessly compressed."
+        prog=PROGRAM,
+        description="Stable-Baselines3 buffers that keep observations losslessly compressed.",
+        epilog=_EPILOG,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -37,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Run the command line.
 
     :param argv: Arguments without the program's name; those of the process by default
-    :return: Exit code: 0 all is well, 1 a comparison failed, 2 wrong usage or a missing library, 130 interrupted
+    :return: Exit code: 0 all is well, 1 a comparison or a budget failed, 2 wrong usage or a missing library, 130 interrupted
     """
     parser = build_parser()
     options = parser.parse_args(argv)
@@ -53,3 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:
+        # Who read what we print has gone, as `head` does. What is left would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED

@@ -42,6 +42,8 @@ def _child(connection: Connection, task: Callable[..., Any], args: tuple[Any, ..
         connection.send(("result", task(*args, _throttled(connection))))
     except BrokenPipeError:
         return
+    except CommandError as error:  # which says all that there is to say
+        connection.send(("refused", error))
     except Exception as error:
         connection.send(("error", (f"{type(error).__name__}: {error}", traceback.format_exc())))
 
@@ -101,6 +103,8 @@ class _Child:
         except EOFError:
             self._process.join()
             raise CommandError(_why_it_died(self._process.exitcode)) from None
+        if kind == "refused":
+            raise value
         if kind == "error":
             raise CommandError("\n\n".join(value))
         if kind == "done":
@@ -125,7 +129,7 @@ class _Child:
 
 def _why_it_died(exit_code: int | None) -> str:
     if exit_code is not None and -exit_code == getattr(signal, "SIGKILL", None):
-        return "the system killed the measuring process, most likely for want of memory: try a smaller --size"
+        return "the system killed the measuring process, most likely because memory ran out: try a smaller --size"
     return f"the measuring process died with exit code {exit_code}"
 
 

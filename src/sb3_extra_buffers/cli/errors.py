@@ -18,17 +18,18 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The user can mend it: an option, or something to install."""
+    """The user can fix it: an option, or something to install."""
 
     exit_code = WRONG_USAGE
 
 
-def require_extra(modules: Iterable[str], purpose: str) -> None:
+def require_extra(modules: Iterable[str], purpose: str, extra: str = "extra") -> None:
     """
     Check that optional libraries are there before the work starts.
 
     :param modules: Names to import
     :param purpose: Who needs them
+    :param extra: The extra of this package that brings them
     """
     missing = []
     for module in modules:
@@ -38,4 +39,4 @@ def require_extra(modules: Iterable[str], purpose: str) -> None:
         except ImportError:
             missing.append(module)
     if missing:
-        raise UsageError(f'{purpose} needs {", ".join(missing)}: pip install "sb3-extra-buffers[extra]"')
+        raise UsageError(f'{purpose} needs {", ".join(missing)}: pip install "sb3-extra-buffers[{extra}]"')

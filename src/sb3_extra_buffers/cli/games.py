@@ -7,10 +7,16 @@ import re
 
 from sb3_extra_buffers.cli.errors import UsageError
 
-_SUFFIX = "NoFrameskip-v4"
+ATARI_SUFFIX = "NoFrameskip-v4"
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """
+    Forget how a name is spelt.
+
+    :param name: For example ``"Ms-Pacman"``
+    :return: For example ``"mspacman"``
+    """
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -21,7 +27,7 @@ def game_title(env_id: str) -> str:
     :param env_id: For example ``"MsPacmanNoFrameskip-v4"``
     :return: For example ``"MsPacman"``
     """
-    return env_id.removesuffix(_SUFFIX)
+    return env_id.removesuffix(ATARI_SUFFIX)
 
 
 def find_game(name: str) -> str:
@@ -38,10 +44,10 @@ def find_game(name: str) -> str:
     ids = [env_id for env_id, spec in gym.registry.items() if str(spec.entry_point).startswith("ale_py")]
     if name in ids:
         return name
-    titles = {_plain(game_title(env_id)): env_id for env_id in ids if env_id.endswith(_SUFFIX)}
-    if _plain(name) in titles:
-        return titles[_plain(name)]
-    nearest = difflib.get_close_matches(_plain(name), titles, n=3, cutoff=0.4)
+    titles = {plain(game_title(env_id)): env_id for env_id in ids if env_id.endswith(ATARI_SUFFIX)}
+    if plain(name) in titles:
+        return titles[plain(name)]
+    nearest = difflib.get_close_matches(plain(name), titles, n=3, cutoff=0.4)
     message = f"unknown Atari game {name!r}"
     if nearest:
         message += f"; did you mean {' or '.join(game_title(titles[key]) for key in nearest)}?"

@@ -60,18 +60,3 @@ def free_bytes() -> int:
     :return: Bytes
     """
     return min(int(psutil.virtual_memory().available), machine_bytes())
-
-
-def format_bytes(count: float) -> str:
-    """
-    Write a number of bytes so that a person reads it.
-
-    :param count: Bytes
-    :return: Three significant digits and a decimal unit
-    """
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while abs(count) >= 999.5 and len(units) > 1:
-        count /= 1000
-        units.pop(0)
-    digits = 0 if units[0] == "B" or abs(count) >= 99.95 else 1 if abs(count) >= 9.995 else 2
-    return f"{count:.{digits}f} {units[0]}"

@@ -11,16 +11,16 @@ class CompressedReplayBuffer(CompressedReplay, ReplayBuffer):
     """
     ``ReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 
-    ``optimize_memory_usage`` is accepted in every combination, costs nothing and changes nothing: frames are shared in
-    any case, and ``next_obs`` is always the true next observation, also at the end of an episode.
+    ``optimize_memory_usage`` is accepted in every combination and has no effect: frames are shared anyway, and
+    ``next_obs`` is always the true next observation, also at the end of an episode.
     """
 
 
 class CompressedDictReplayBuffer(CompressedReplay, DictReplayBuffer):
     """
-    ``DictReplayBuffer`` with compressed observations; small keys are kept as they are.
+    ``DictReplayBuffer`` with compressed observations; small keys are stored as they are.
 
-    ``optimize_memory_usage`` is accepted, costs nothing and changes nothing.
+    ``optimize_memory_usage`` is accepted and has no effect.
     """
 
 
@@ -29,4 +29,4 @@ class CompressedRolloutBuffer(CompressedRollout, RolloutBuffer):
 
 
 class CompressedDictRolloutBuffer(CompressedRollout, DictRolloutBuffer):
-    """``DictRolloutBuffer`` with compressed observations; small keys are kept as they are."""
+    """``DictRolloutBuffer`` with compressed observations; small keys are stored as they are."""

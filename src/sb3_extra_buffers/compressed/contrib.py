@@ -73,10 +73,10 @@ class _StatesOnce(RolloutBuffer):
     def add(self, *args: Any, lstm_states: RNNStates, **kwargs: Any) -> None:  # type: ignore[override]
         for (critic, actor), vf, pi in zip(_STATE_PAIRS, lstm_states.vf, lstm_states.pi, strict=True):
             if critic in self._shared and vf is not pi and vf.cpu().numpy().tobytes() != pi.cpu().numpy().tobytes():
-                del self._shared[critic]
                 own = np.zeros(self.hidden_state_shape, dtype=np.float32)
                 own[: self.pos] = getattr(self, actor)[: self.pos]
                 setattr(self, critic, own)
+                del self._shared[critic]  # last: the critic's states must not go to an array that is still the actor's
         super().add(*args, lstm_states=lstm_states, **kwargs)  # type: ignore[call-arg]
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:

@@ -21,9 +21,9 @@ def find_buffer_dtypes(
     compression_method: str = "rle",
 ) -> dict[str, np.dtype[Any]]:
     """
-    Find the types that a buffer stores with, and compile the method where it is a jitted one.
+    Find the types in which a buffer stores elements and run lengths, and compile the method if it is a compiled one.
 
-    Call it before starting ``SubprocVecEnv`` workers: nothing is compiled in them then.
+    Call it before the ``SubprocVecEnv`` workers start, so that the compiler does not hold up the first rollout.
 
     :param obs_shape: Shape of one observation
     :param elem_dtype: Type of its elements

@@ -13,14 +13,14 @@ _USERS_OWN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PA
 
 def keep_freed_memory() -> bool:
     """
-    Let the process keep up to 1 GB of what it has freed, instead of handing it back and fetching it again.
+    Let the process keep up to 1 GB of the memory it frees, instead of handing it back and fetching it again.
 
-    Each minibatch of images that torch trains on takes and frees some 100 MB. Once more than 64 MB are free at the end of
-    its heap, glibc hands them back to the system, and the next minibatch waits for tens of thousands of pages. SB3's rollout
-    arrays, freed when they are replaced, happen to leave room for a good part of it; compressed ones leave none.
+    For each minibatch of images, torch allocates and frees some 100 MB. Once more than 64 MB are free at the end of its heap,
+    glibc hands them back to the system, and the next minibatch waits for tens of thousands of pages. SB3's rollout arrays,
+    freed when they are replaced, happen to leave room for a good part of it; compressed ones leave none.
 
-    This is for the whole process, and for glibc only (Linux, but not Alpine). Who has set glibc's thresholds by environment
-    variables is not overruled.
+    This affects the whole process, and works with glibc only (Linux, but not Alpine). If you have set glibc's thresholds
+    yourself, through environment variables, nothing is changed.
 
     :return: Whether it was done
     """

@@ -14,7 +14,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
 from sb3_extra_buffers.compressed.valid_slots import ValidSlots
-from sb3_extra_buffers.storage.session import ReadSession, current_session
+from sb3_extra_buffers.storage.session import current_session, read_in_session
 
 
 class _Slotless(DictReplayBuffer):
@@ -27,7 +27,7 @@ class _Slotless(DictReplayBuffer):
 
 
 class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
-    """``HerReplayBuffer`` without a dict a slot that nobody wrote to, and without a look at every slot a sample."""
+    """``HerReplayBuffer`` without a dict for every slot, and without looking at every slot for every sample."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -39,7 +39,7 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
     def _prepare(self) -> None:
         self._valid = ValidSlots(self.ep_length)
         if not self.copy_info_dict:
-            # Nobody writes to it; reads as a dict a slot, and is a single one.
+            # Nobody writes to it; it reads as one dict per slot, and is a single one.
             self.infos = np.broadcast_to(np.array({}, dtype=object), self.ep_length.shape)
         elif self.infos.shape != self.ep_length.shape:
             self.infos = np.full(self.ep_length.shape, {}, dtype=object)
@@ -96,8 +96,7 @@ class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
     """
     ``HerReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 
-    Small keys (goals, vectors) are kept as they are. ``optimize_memory_usage`` is accepted, costs nothing and changes
-    nothing.
+    Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect.
     """
 
     def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
@@ -112,6 +111,5 @@ class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
 
     def _sample_goals(self, batch_indices: npt.NDArray[Any], env_indices: npt.NDArray[Any]) -> npt.NDArray[Any]:
         # A goal is taken from another place than the sample is, so what lies beside it is not wanted.
-        with ReadSession(paired=False):
-            goals: npt.NDArray[Any] = super()._sample_goals(batch_indices, env_indices)
+        goals: npt.NDArray[Any] = read_in_session(False, super()._sample_goals, batch_indices, env_indices)
         return goals

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
 
 from sb3_extra_buffers.compressed import freed_memory
+from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, hollow
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.storage import HELD, CompressedArray, MemoryUsage, cast_exactly, check_dtypes, make_spec
-from sb3_extra_buffers.storage.session import ReadSession, current_session
+from sb3_extra_buffers.storage.session import current_session, read_in_session
 
 Observations = CompressedArray | npt.NDArray[Any]
 
@@ -30,19 +30,6 @@ _OPTIONS = """
     :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)
     :param output_dtype: ``"raw"`` samples observations as they are, ``"float"`` as float32
 """
-
-
-def hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """A space whose observations take no memory, so that the parent class can allocate them."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: hollow(part) for key, part in space.spaces.items()})
-    return spaces.Box(0, 0, shape=(0,), dtype=np.uint8)
-
-
-def _all_floats(hollow: Any) -> bool:
-    """Whether a parent made floats of a hollow space, which is of bytes."""
-    arrays = list(hollow.values()) if isinstance(hollow, dict) else [hollow]
-    return all(array.dtype == np.float32 for array in arrays)
 
 
 def _parent_signature(cls: type) -> inspect.Signature:
@@ -69,15 +56,23 @@ def _full_signature(cls: type) -> inspect.Signature:
     return inspect.Signature(list(parameters.values()))
 
 
+_KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
+_READING = {"sample", "get", "_get_samples", "_normalize_obs", "_get_real_samples", "_get_virtual_samples", "to_torch"}
+
+
 def _only_stores(cls: type) -> bool:
     """Whether all that ``add`` of the parents does with observations is to assign them, which is known of SB3's."""
     ours = [place for place, parent in enumerate(cls.__mro__) if issubclass(parent, CompressedBuffer)]
     after = cls.__mro__[max(ours) + 1 :]
-    known = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
-    return all(parent.__module__.startswith(known) for parent in after if "add" in vars(parent))
+    return all(parent.__module__.startswith(_KNOWN) for parent in after if "add" in vars(parent))
 
 
-class CompressedBuffer(BaseBuffer):
+def _lets_go(cls: type) -> bool:
+    """Whether whoever reads observations leaves them alone once they are a tensor, which is known of SB3's code and ours."""
+    return all(parent.__module__.startswith(_KNOWN) for parent in cls.__mro__ if _READING & vars(parent).keys())
+
+
+class CompressedBuffer(HollowParent):
     """
     Mixin for any buffer of SB3 or SB3-Contrib; put it before the buffer class.
 
@@ -91,6 +86,7 @@ class CompressedBuffer(BaseBuffer):
     """Whether the parent reads ``observations`` and ``next_observations`` at the same places."""
 
     _takes_held: ClassVar[bool] = False
+    _gives_memory: ClassVar[bool] = False
 
     observations: Any
     next_observations: Any
@@ -98,6 +94,7 @@ class CompressedBuffer(BaseBuffer):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._takes_held = _only_stores(cls)
+        cls._gives_memory = _lets_go(cls)
         cls.__signature__ = _full_signature(cls)  # type: ignore[attr-defined]
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
@@ -122,7 +119,7 @@ class CompressedBuffer(BaseBuffer):
         super().__init__(*arguments.args, **arguments.kwargs)
         self._owns_observations = True
         # Rollout buffers of SB3 2.7 keep, and sample, every observation as float32.
-        self._parent_floats = _all_floats(self.__dict__["observations"])
+        self._parent_floats = all_floats(self.__dict__["observations"])
         self._adopt(space)
         self._arrays: dict[str, dict[str | None, Observations]] = {}
         for name in ("observations", "next_observations"):
@@ -165,15 +162,6 @@ class CompressedBuffer(BaseBuffer):
             bound.arguments["optimize_memory_usage"] = False
         return space, bound
 
-    def _adopt(self, space: spaces.Space[Any]) -> None:
-        self.observation_space = space
-        self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]
-
-    def _spaces(self) -> dict[str | None, spaces.Space[Any]]:
-        if isinstance(self.observation_space, spaces.Dict):
-            return dict(self.observation_space.spaces.items())
-        return {None: self.observation_space}
-
     def _make_arrays(
         self, partners: Mapping[str | None, Observations], dtypes: Mapping[str, Any] | None, **options: Any
     ) -> dict[str | None, Observations]:
@@ -203,15 +191,6 @@ class CompressedBuffer(BaseBuffer):
             )
         return arrays
 
-    def _dtypes_by_key(self, dtypes: Mapping[str, Any] | None) -> dict[str | None, Mapping[str, Any] | None]:
-        """One choice of types for all keys, or one for some of them."""
-        keys = self._spaces().keys()
-        if dtypes is None or not any(isinstance(value, Mapping) for value in dtypes.values()):
-            return dict.fromkeys(keys, dtypes)
-        if not dtypes.keys() <= keys:
-            raise ValueError(f"dtypes has the keys {list(dtypes)}, but the observation space has {list(keys)}")
-        return {key: dtypes.get(key) if key is not None else None for key in keys}
-
     def _install(self) -> None:
         """Give the parent its arrays, in the form it expects."""
         for name, arrays in self._arrays.items():
@@ -221,18 +200,13 @@ class CompressedBuffer(BaseBuffer):
         """Reset the buffer; a rollout buffer also forgets its observations."""
         if not self._owns_observations:
             return super().reset()
-        before, space = self.__dict__["observations"], self.observation_space
-        self._adopt(hollow(space))
-        super().reset()
-        self._adopt(space)
-        if self.__dict__["observations"] is before:
+        if not self._reset_aside(CompressedBuffer):
             return
         for array in self._arrays["observations"].values():
             if isinstance(array, CompressedArray):
                 array.clear()
             else:
                 array[:] = 0
-        self._install()
 
     def memory_usage(self) -> MemoryUsage:
         """
@@ -265,7 +239,8 @@ class CompressedBuffer(BaseBuffer):
             value = np.asarray(value)
             if scalar and value.size == self.n_envs:
                 value = value.reshape(shape)
-            if value.shape != shape:
+            # With one environment SB3 takes an observation as it is, too.
+            if value.shape != shape and not (self.n_envs == 1 and value.shape == shape[1:]):
                 label = name if key is None else f"{name}[{key!r}]"
                 raise ValueError(
                     f"{label} has shape {value.shape}, but {self.n_envs} environment(s) of {self._spaces()[key]} give {shape}"
@@ -300,7 +275,7 @@ class CompressedBuffer(BaseBuffer):
         if session is None or not copy or type(array) is not np.ndarray:
             return super().to_torch(array, copy)
         on_cpu = self._on_cpu
-        if not session.take_fresh(array):
+        if not (session.take_fresh(array) and self._gives_memory):
             if not on_cpu:
                 return super().to_torch(array, copy)
             array = array.copy()  # a tensor of a copy is made in a quarter of the time that th.tensor takes
@@ -341,6 +316,9 @@ class CompressedReplay(CompressedBuffer):
         :param args: Actions, rewards, dones, infos
         :param kwargs: Likewise
         """
+        if self.pos >= self.buffer_size:
+            # SB3 counts on and then begins again at 0: between the two the buffer was saved, or Ctrl-C came.
+            self.full, self.pos = True, 0
         if self._holder is not None and self._holder.hold_as_is(obs, next_obs):
             obs = next_obs = HELD
         else:
@@ -363,8 +341,7 @@ class CompressedReplay(CompressedBuffer):
             raise ValueError("cannot sample from an empty buffer: add transitions first")
         if not self._compresses:
             return self._finish(super().sample(batch_size, *args, **kwargs))
-        with ReadSession(self.reads_pairs):
-            return self._finish(super().sample(batch_size, *args, **kwargs))
+        return self._finish(read_in_session(self.reads_pairs, super().sample, batch_size, *args, **kwargs))
 
 
 class CompressedRollout(CompressedBuffer):
@@ -415,5 +392,5 @@ class CompressedRollout(CompressedBuffer):
         return prefetched(batches) if self.prefetch else batches
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
-        with ReadSession(self.reads_pairs):
-            return self._finish(super()._get_samples(*args, **kwargs))  # type: ignore[safe-super]
+        get_samples = super()._get_samples  # type: ignore[safe-super]
+        return self._finish(read_in_session(self.reads_pairs, get_samples, *args, **kwargs))

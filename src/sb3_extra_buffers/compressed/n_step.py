@@ -35,7 +35,7 @@ class _Columns(dict[str, Any]):
 class CompressedDictNStepReplayBuffer(CompressedReplay, NStepReplayBuffer, DictReplayBuffer):
     """
     N-step returns for Dict observations, which SB3 does not have: returns, dones and discounts are those of
-    ``NStepReplayBuffer``, observations come as in ``DictReplayBuffer``; small keys are kept as they are.
+    ``NStepReplayBuffer``, observations come as in ``DictReplayBuffer``; small keys are stored as they are.
 
     ``n_steps`` and ``gamma`` go into ``replay_buffer_kwargs``.
     """

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from sb3_extra_buffers.storage.parallel import Helper, Job
+
+_helper = Helper("sb3-extra-buffers-prefetch")
 
 
 def prefetched(batches: Iterator[Any]) -> Generator[Any, None, None]:
@@ -18,10 +21,12 @@ def prefetched(batches: Iterator[Any]) -> Generator[Any, None, None]:
     :return: The same, in the same order
     """
     end = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="sb3-extra-buffers-prefetch") as thread:
-        # Leaving the block waits for the thread: nobody reads the buffer after an iteration was given up.
-        batch = next(batches, end)
-        while batch is not end:
-            following = thread.submit(next, batches, end)
+    batch = next(batches, end)
+    while batch is not end:
+        following: Job[Any] = Job(lambda: next(batches, end))
+        try:
+            _helper.offer(following)
             yield batch
             batch = following.result()
+        finally:
+            following.settle()  # nobody reads the buffer after an iteration was given up

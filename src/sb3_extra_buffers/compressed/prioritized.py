@@ -25,7 +25,7 @@ SMALLEST_SHARE, LARGEST_SHARE = 1e-300, 1e280
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
-    """What SB3's ``ReplayBufferSamples`` holds, and how to weigh it."""
+    """What SB3's ``ReplayBufferSamples`` holds, plus how much each transition counts."""
 
     observations: PyTorchObs
     actions: th.Tensor
@@ -34,7 +34,7 @@ class PrioritizedReplayBufferSamples(NamedTuple):
     rewards: th.Tensor
     discounts: th.Tensor | None
     weights: th.Tensor
-    """Importance-sampling weights, one a transition, shape ``(batch_size, 1)``."""
+    """Importance-sampling weights, one per transition, shape ``(batch_size, 1)``."""
     indices: npt.NDArray[np.int64]
     """Which transitions these are, for ``update_priorities``."""
 
@@ -64,8 +64,8 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
 
     :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
     :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
-        progress remaining (from 1 to 0) that ``update_beta`` asks; from 0.4 to 1 by default
-    :param eps: Added to each priority, so that no transition is given up for ever
+        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
+    :param eps: Added to each priority, so that no transition is ever forgotten
     :param n_steps: Number of steps to accumulate rewards for
     :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
@@ -158,7 +158,7 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
         Set the priorities of sampled transitions, usually to their absolute TD errors.
 
         :param indices: ``indices`` of the samples; of one that occurs twice, the last priority counts
-        :param priorities: One a transition, finite and not negative; ``eps`` is added
+        :param priorities: One per transition, finite and not negative; ``eps`` is added
         """
         numbers = np.asarray(indices).ravel()
         if isinstance(priorities, th.Tensor):
@@ -185,7 +185,8 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
     def reset(self) -> None:
         """Forget all transitions and their priorities."""
         super().reset()
-        self._tree.clear()
+        # Another one, not this one cleared: a compressed buffer is reset in one step or not at all.
+        self._tree = SumTree(self.buffer_size * self.n_envs)
         self._highest_share = 1.0
 
     def _view_of(self, envs: npt.NDArray[np.int64]) -> Any:
@@ -222,8 +223,8 @@ class CompressedPrioritizedReplayBuffer(CompressedNStepReplayBuffer, Prioritized
 
     :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
     :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
-        progress remaining (from 1 to 0) that ``update_beta`` asks; from 0.4 to 1 by default
-    :param eps: Added to each priority, so that no transition is given up for ever
+        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
+    :param eps: Added to each priority, so that no transition is ever forgotten
     :param n_steps: Number of steps to accumulate rewards for; 1 by default
     :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """

@@ -97,10 +97,6 @@ class SumTree:
         """
         return self.find((np.arange(size) + np.random.random_sample(size)) * (self.total / size))
 
-    def clear(self) -> None:
-        """Set all leaves to 0."""
-        self._sums[:] = 0
-
     def __getstate__(self) -> dict[str, Any]:
         return {"leaves": np.array(self.leaves)}
 

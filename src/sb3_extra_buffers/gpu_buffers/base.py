@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.utils import get_device
 
-from sb3_extra_buffers.compressed.mixin import hollow
+from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, hollow
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
 from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
 from sb3_extra_buffers.gpu_buffers.observation_store import DenseObservationStore, ObservationStore, create_observation_store
@@ -67,7 +66,7 @@ class _Undo(NamedTuple):
     shown: list[tuple[ObservationStore, Any]]
 
 
-class GpuBuffer(BaseBuffer):
+class GpuBuffer(HollowParent):
     """
     Mixin for SB3's buffers; put it before the buffer class.
 
@@ -117,7 +116,7 @@ class GpuBuffer(BaseBuffer):
         self._undo: _Undo | None = None
         super().__init__(*bound.args, **bound.kwargs)
         # Rollout buffers of SB3 2.7 keep, and sample, every observation as float32.
-        self._parent_floats = _all_floats(self.__dict__["observations"])
+        self._parent_floats = all_floats(self.__dict__["observations"])
         self._adopt(space)
         self.compression_method = compression_method
         self.buffer_device = get_device("auto" if buffer_device is None else buffer_device)
@@ -174,24 +173,6 @@ class GpuBuffer(BaseBuffer):
             heap_bytes=heap_bytes,
             compression_kwargs=compression_kwargs,
         )
-
-    def _adopt(self, space: spaces.Space[Any]) -> None:
-        self.observation_space = space
-        self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]
-
-    def _spaces(self) -> dict[str | None, spaces.Space[Any]]:
-        if isinstance(self.observation_space, spaces.Dict):
-            return dict(self.observation_space.spaces.items())
-        return {None: self.observation_space}
-
-    def _dtypes_by_key(self, dtypes: Mapping[str, Any] | None) -> dict[str | None, Mapping[str, Any] | None]:
-        """One choice of types for all keys, or one for some of them."""
-        keys = self._spaces().keys()
-        if dtypes is None or not any(isinstance(value, Mapping) for value in dtypes.values()):
-            return dict.fromkeys(keys, dtypes)
-        if not dtypes.keys() <= keys:
-            raise ValueError(f"dtypes has the keys {list(dtypes)}, but the observation space has {list(keys)}")
-        return {key: dtypes.get(key) if key is not None else None for key in keys}
 
     def _install(self) -> None:
         """Give the parent its arrays, in the form it expects."""
@@ -280,17 +261,9 @@ class GpuBuffer(BaseBuffer):
         if not self._stores:  # the parent is still being made
             return super().reset()
         self._recover()
-        before, space = self.__dict__["observations"], self.observation_space
-        self._adopt(hollow(space))
-        try:
-            super().reset()
-        finally:
-            self._adopt(space)
-        if self.__dict__["observations"] is before:
-            return
-        for store in self._stores.values():
-            store.clear()
-        self._install()
+        if self._reset_aside(GpuBuffer):
+            for store in self._stores.values():
+                store.clear()
 
     def compact(self) -> None:
         """Pack the heap. This happens by itself, when a full buffer begins again at its start or a rollout is full."""
@@ -345,8 +318,3 @@ class GpuBuffer(BaseBuffer):
     def __getstate__(self) -> dict[str, Any]:
         self._recover()
         return self.__dict__
-
-
-def _all_floats(arrays: Any) -> bool:
-    """Whether the parent made floats of a hollow space, which is of bytes."""
-    return all(array.dtype == np.float32 for array in (arrays.values() if isinstance(arrays, dict) else [arrays]))

@@ -18,7 +18,8 @@ from sb3_extra_buffers.gpu_buffers.frame_window import FrameWindow
 from sb3_extra_buffers.gpu_buffers.raw_buffer import Indices, SharedRawHeap, usable_device
 from sb3_extra_buffers.gpu_buffers.utils import OVERALLOC_FACTOR, estimate_total_heap_bytes, numpy_dtype_to_torch
 from sb3_extra_buffers.storage import MemoryUsage
-from sb3_extra_buffers.storage.layout import FrameLayout, find_stack
+from sb3_extra_buffers.storage.layout import FrameLayout
+from sb3_extra_buffers.storage.stacks import StackSearch
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ Array = npt.NDArray[Any]
 
 _MEASURED_ROWS = 64
 """After so many rows the heap is sized by what they took."""
-_LAYOUT_TRIES = 16
+_LAYOUT_TRIES = 48
 """So many changes are looked at to find out whether observations are stacks of frames."""
 
 
@@ -242,6 +243,7 @@ class RawObservationStore(ObservationStore):
         super().__init__(*args)
         self.method, self.heap_bytes = method, heap_bytes
         self._tries_left = _LAYOUT_TRIES
+        self._search = StackSearch(self.obs_shape, self.stored_dtype.itemsize)
         self._before: Array | None = None
         self._rows_until_measured = _MEASURED_ROWS if heap_bytes is None and self.rows > _MEASURED_ROWS else 0
         self._made: _Frames | None = None
@@ -364,7 +366,7 @@ class RawObservationStore(ObservationStore):
             if before is None or np.array_equal(before, flat):
                 continue
             self._tries_left -= 1
-            layout = find_stack(self.obs_shape, self.stored_dtype.itemsize, before, flat)
+            layout = self._search.look(before, flat)
             if layout is not None:
                 self._made = self._stored_again(layout)
                 self._tries_left = 0

@@ -13,6 +13,7 @@ from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
 from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, is_full_slice, select
+from sb3_extra_buffers.storage.loading import check_array
 from sb3_extra_buffers.storage.methods import make_spec
 from sb3_extra_buffers.storage.pool import output_pool
 from sb3_extra_buffers.storage.session import current_session
@@ -401,6 +402,14 @@ class CompressedArray:
         if self._cells is not None:
             twin._cells = self._cells.copy()
         return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is held belongs to an ``add`` that is under way in this process.
+        return self.__dict__ | {"_held": ()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        check_array(self)
 
     def __copy__(self) -> CompressedArray:
         return self.copy()

@@ -70,7 +70,7 @@ class FrameCoder(ABC):
         self.n_streams = n_streams
         self.shift = shift
         self.log = SegmentLog(segment_bytes_for(n_streams, layout.frame_bytes, shared=shift > 0), n_streams)
-        self.directory = GroupDirectory(n_streams)
+        self.directory = GroupDirectory(n_streams, shift)
         # Number of the last stored frame of each stream, and its bytes.
         self.heads: npt.NDArray[np.int64] = np.full(n_streams, -1, dtype=np.int64)
         self.tail = padded_rows(n_streams, layout.frame_bytes)
@@ -122,7 +122,12 @@ class FrameCoder(ABC):
         wanted = []
         for index in indexes:
             numbers = heads - ((heads - index.newest[cells]) & ROUND)
-            distances = self.patterns.offsets[index.pattern[cells]]
+            patterns = index.pattern[cells]
+            if (patterns >= len(self.patterns)).any():
+                raise StorageError(f"the index names pattern {patterns.max()}, but there are only {len(self.patterns)}")
+            distances = self.patterns.offsets[patterns]
+            if ((distances >= 0) & (numbers[:, None] < distances)).any():
+                raise StorageError("the index names a frame from before the first one")
             wanted.append(np.where(distances < 0, ZERO, numbers[:, None] - distances))
         return streams, np.concatenate(wanted, axis=1)
 
@@ -184,6 +189,10 @@ class FrameCoder(ABC):
         self.log.release(oldest_group)
         self.directory.oldest[:] = oldest_group
 
+    def check_loaded(self) -> None:
+        """Check what only this kind of coder has, after loading."""
+        return
+
     def forget_last(self) -> None:
         """Take nothing for known, after a write that was cut short: it may be neither what was before nor what came after."""
         self.state.known[:] = False
@@ -244,7 +253,7 @@ class FrameCoder(ABC):
             if self.log.may_have_much_to_release():
                 reclaim()
             self.log.open_segment()
-        elif not self.directory.has_room(stream, group):
+        if not self.directory.has_room(stream, group):
             reclaim()
             self.directory.make_room(stream, group)  # else the same would be asked again soon
         return self.log.current

@@ -88,8 +88,8 @@ class FrameIndex:
 
     def clear(self) -> None:
         """Make all cells unwritten."""
+        self.pattern[:] = UNWRITTEN  # first: a cell without a pattern holds nothing, whatever else is there
         self.newest[:] = 0
-        self.pattern[:] = UNWRITTEN
         self.oldest[:] = NOTHING
         self.written[:] = False
         self.book[OVERWRITTEN] = 0

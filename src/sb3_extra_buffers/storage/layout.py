@@ -134,20 +134,6 @@ class FrameLayout:
         parts = frames.reshape(len(frames), self.depth, self.outer, self.part_bytes)
         out.reshape(len(out), self.outer, self.depth, self.part_bytes)[...] = parts.swapaxes(1, 2)
 
-    def stacks(self, before: ByteArray, after: ByteArray) -> bool:
-        """
-        Tell whether ``after`` is ``before`` moved on by one frame, in a way that a still picture would not show.
-
-        :param before: One observation's bytes in C order
-        :param after: The following observation's bytes
-        :return: Whether this layout is seen at work
-        """
-        shape = (self.outer, self.depth, self.part_bytes)
-        old, new = before.reshape(shape), after.reshape(shape)
-        if not np.array_equal(new[:, 0], old[:, 1]):  # nearly every wrong guess ends here
-            return False
-        return np.array_equal(new[:, :-1], old[:, 1:]) and not np.array_equal(new[:, :-1], old[:, :-1])
-
 
 def candidates(obs_shape: tuple[int, ...], itemsize: int) -> Iterator[FrameLayout]:
     """
@@ -165,23 +151,6 @@ def candidates(obs_shape: tuple[int, ...], itemsize: int) -> Iterator[FrameLayou
             layout = FrameLayout(obs_shape, itemsize, axis, group)
             if layout.depth <= MAX_DEPTH and layout.frame_bytes >= MIN_FRAME_BYTES:
                 yield layout
-
-
-def find_stack(obs_shape: tuple[int, ...], itemsize: int, before: ByteArray, after: ByteArray) -> FrameLayout | None:
-    """
-    Look for a frame stack in consecutive observations.
-
-    :param obs_shape: Shape of one observation
-    :param itemsize: Bytes an element
-    :param before: ``(n, obs_bytes)``, in C order
-    :param after: What followed, likewise
-    :return: The layout that explains a change between the two, if there is one
-    """
-    changed = [row for row in range(len(before)) if not np.array_equal(before[row], after[row])]
-    for layout in candidates(obs_shape, itemsize):
-        if any(layout.stacks(before[row], after[row]) for row in changed):
-            return layout
-    return None
 
 
 def memory_order(obs: npt.NDArray[Any], layout: FrameLayout) -> tuple[ByteArray, bool]:

@@ -8,9 +8,7 @@ large enough for the C library to hand their memory back to the system each time
 from __future__ import annotations
 
 import math
-import os
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -22,20 +20,29 @@ MAX_BYTES = 1 << 26
 """What is kept at most, all sizes together."""
 
 
-def _references(slabs: list[npt.NDArray[np.uint8]], place: int) -> int:
-    return sys.getrefcount(slabs[place])
+def _references(slab: npt.NDArray[np.uint8]) -> int:
+    return sys.getrefcount(slab)
 
 
-# How many references an array has when only the list holds it. Versions of Python count differently, so it is measured.
-_IDLE = _references([np.empty(1, dtype=np.uint8)], 0)
+def _references_of_idle() -> int:
+    slab = np.empty(1, dtype=np.uint8)
+    return _references(slab)
+
+
+# How many references an array has that only one variable holds. Versions of Python count differently, so it is measured.
+_IDLE = _references_of_idle()
 
 
 class OutputPool:
-    """Arrays that are handed out as long as nobody else refers to them."""
+    """
+    Arrays that are handed out as long as nobody else refers to them.
+
+    There is no lock, for a signal handler that reads would wait for itself. Whoever looks at an array takes it out of the
+    list, in one step, and puts it back: what is out belongs to one thread, and to one call of it.
+    """
 
     def __init__(self) -> None:
         self._slabs: list[npt.NDArray[np.uint8]] = []
-        self._lock = threading.Lock()
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """
@@ -48,37 +55,42 @@ class OutputPool:
         size = math.prod(shape) * dtype.itemsize
         if not MIN_BYTES <= size <= MAX_BYTES:
             return np.empty(shape, dtype=dtype)
-        with self._lock:
-            for place in range(len(self._slabs)):
-                if self._slabs[place].size == size and _references(self._slabs, place) <= _IDLE:
-                    return self._slabs[place].view(dtype).reshape(shape)
-            slab = np.empty(size, dtype=np.uint8)
-            self._make_room(size)
-            if self.nbytes + size <= MAX_BYTES:
-                self._slabs.append(slab)
-            return slab.view(dtype).reshape(shape)
+        for _ in range(len(self._slabs)):
+            slab = self._take_out()
+            if slab is None:
+                break
+            fits = slab.size == size and _references(slab) <= _IDLE
+            # Before it goes back: from here on it has one reference more.
+            array: npt.NDArray[Any] | None = slab.view(dtype).reshape(shape) if fits else None
+            self._slabs.append(slab)
+            if array is not None:
+                return array
+        slab = np.empty(size, dtype=np.uint8)
+        array = slab.view(dtype).reshape(shape)
+        self._make_room(size)
+        if self.nbytes + size <= MAX_BYTES:
+            self._slabs.append(slab)
+        return array
+
+    def _take_out(self) -> npt.NDArray[np.uint8] | None:
+        try:
+            return self._slabs.pop(0)
+        except IndexError:  # another thread has them
+            return None
 
     def _make_room(self, size: int) -> None:
         """Drop idle arrays, oldest first, until another one may be kept."""
-        place = 0
-        while place < len(self._slabs) and self.nbytes + size > MAX_BYTES:
-            if _references(self._slabs, place) <= _IDLE:
-                del self._slabs[place]
-            else:
-                place += 1
+        for _ in range(len(self._slabs)):
+            if self.nbytes + size <= MAX_BYTES:
+                return
+            slab = self._take_out()
+            if slab is not None and _references(slab) > _IDLE:
+                self._slabs.append(slab)
 
     @property
     def nbytes(self) -> int:
         """Bytes that are kept."""
-        return sum(slab.size for slab in self._slabs)
+        return sum(slab.size for slab in self._slabs.copy())
 
 
 output_pool = OutputPool()
-
-
-def _renew_lock() -> None:
-    output_pool._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # another thread may have held the lock when the process was forked
-    os.register_at_fork(after_in_child=_renew_lock)

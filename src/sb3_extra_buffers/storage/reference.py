@@ -16,6 +16,7 @@ from sb3_extra_buffers.storage.control_of import control_of
 from sb3_extra_buffers.storage.errors import DAMAGED, EXPAND, OUTSIDE, StorageError
 from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout
+from sb3_extra_buffers.storage.loading import check_open_groups
 from sb3_extra_buffers.storage.matching import pixels_are_words
 from sb3_extra_buffers.storage.parallel import in_halves, worth_halving
 from sb3_extra_buffers.storage.records import (
@@ -184,6 +185,9 @@ class ReferenceCoder(FrameCoder):
         # A segment that is used again holds none of the key frames that it held.
         self.key_slots[np.isin(self.key_slots, self.log.free)] = -1
 
+    def check_loaded(self) -> None:
+        check_open_groups(self)
+
     def forget_last(self) -> None:
         super().forget_last()
         self.key_slots[:] = -1  # a segment may have been released just then
@@ -296,8 +300,9 @@ class ReferenceCoder(FrameCoder):
     ) -> int:
         """Decode; returns 0, OUTSIDE, or EXPAND where a record has to be decoded by a codec first."""
         count = len(rows)
+        bound = self._binding()
         arguments = (
-            self._control,
+            bound.words,
             indexes[0].book,
             indexes[-1].book,
             rows,
@@ -311,7 +316,10 @@ class ReferenceCoder(FrameCoder):
             len(self.log.order) * self.log.segment_bytes > _CACHED,
         )
         if worth_halving(count, len(outs) * outs[0].size):
-            result = in_halves(lambda first, last: self._read_rows(first, last, *arguments), count)
+            # Compiled code has addresses. What is there must live for as long as it works, even if a Ctrl-C ends the wait.
+            alive = (self, bound, indexes)
+            read_rows = self._read_rows
+            result = in_halves(lambda first, last: read_rows(first, last, *arguments) if alive else 0, count)
         else:
             result = int(self._read_rows(0, count, *arguments))
         if result == DAMAGED:
@@ -364,5 +372,7 @@ class ReferenceCoder(FrameCoder):
         if not location & OPEN_BIT:
             return super()._record_at(location)
         stream = location ^ OPEN_BIT
+        if stream >= self.n_streams or not HEADER_BYTES <= self.staged[stream] <= self.staging.shape[1]:
+            raise StorageError(f"the directory points to an open group of environment {stream}, which there is not")
         record = self.staging[stream, : int(self.staged[stream])]
         return get_header(record)[1], int(self.counts[stream]), record[HEADER_BYTES:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 from typing import Any
 
@@ -27,9 +28,17 @@ def _allocate(size: int) -> ByteArray:
     :param size: Bytes
     :return: The memory
     """
-    if hasattr(mmap, "MAP_PRIVATE"):  # Python's default is shared memory, which a forked worker would write into
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return np.zeros(size, dtype=np.uint8)
+    try:  # Python's default is shared memory, which a forked worker would write into
         return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
-    return np.zeros(size, dtype=np.uint8)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MemoryError(
+            f"out of memory: {size:,} bytes for another segment of compressed observations were refused by the system; "
+            "what is stored so far is unharmed"
+        ) from error
 
 
 # What the words of a segment's book are; from LAST_GROUP on one for each stream.

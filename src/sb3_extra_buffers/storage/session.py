@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,21 +12,44 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from sb3_extra_buffers.storage.array import CompressedArray
 
-_local = threading.local()
+Result = TypeVar("Result")
+
+_session: ContextVar[ReadSession | None] = ContextVar("sb3_extra_buffers_session", default=None)
 
 
 def current_session() -> ReadSession | None:
     """
-    Find the session of this thread.
+    Find the session that is open.
 
-    :return: The session, if one is open
+    :return: The session of this call, in this thread; None outside of one
     """
-    return getattr(_local, "session", None)
+    return _session.get()
+
+
+def read_in_session(paired: bool, call: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """
+    Make a call whose reads have a session.
+
+    The session ends with the call however that ends, by Ctrl-C at any moment, too: it belongs to a context that the
+    interpreter itself enters and leaves, and no code of ours has to run for that.
+
+    :param paired: Whether to expect pairs, see ``ReadSession``
+    :param call: What to call
+    :param args: With what
+    :param kwargs: Likewise
+    :return: What it returns
+    """
+    return copy_context().run(_with_session, ReadSession(paired), call, args, kwargs)
+
+
+def _with_session(session: ReadSession, call: Callable[..., Result], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:
+    _session.set(session)
+    return call(*args, **kwargs)
 
 
 class ReadSession:
     """
-    While it is open, this thread's reads go through it.
+    While it is open, reads go through it.
 
     SB3 reads ``next_observations`` and then ``observations`` at the same rows and columns; at the first read both are
     decoded, at the second the other one is handed out. It also knows which arrays are fresh, owned by nobody yet, so
@@ -35,20 +58,12 @@ class ReadSession:
     :param paired: Whether to expect that; otherwise each array is read by itself
     """
 
-    __slots__ = ("_fresh", "_outer", "_paired", "_waiting")
+    __slots__ = ("_fresh", "_paired", "_waiting")
 
     def __init__(self, paired: bool = True) -> None:
         self._paired = paired
-        self._waiting: dict[int, tuple[Any, Any, npt.NDArray[Any]]] = {}
+        self._waiting: dict[int, tuple[tuple[Any, ...], npt.NDArray[Any]]] = {}
         self._fresh: list[npt.NDArray[Any]] = []
-
-    def __enter__(self) -> ReadSession:
-        self._outer = current_session()
-        _local.session = self
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _local.session = self._outer
 
     def read(
         self, array: CompressedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
@@ -61,14 +76,16 @@ class ReadSession:
         :param columns: Second index, likewise
         :return: What was asked for; None where the array has no partner
         """
-        waiting = self._waiting.pop(id(array), None)
-        if waiting is not None and waiting[0] is rows and waiting[1] is columns:
-            return self.note_fresh(waiting[2])
         partner = array.partner if self._paired else None
         if partner is None:
             return None
+        # By content: whoever reads may change an index in place before reading the other array.
+        place = (rows.dtype, rows.shape, rows.tobytes(), columns.dtype, columns.shape, columns.tobytes())
+        waiting = self._waiting.pop(id(array), None)
+        if waiting is not None and waiting[0] == place:
+            return self.note_fresh(waiting[1])
         mine, other = array.read_with(partner, rows, columns)
-        self._waiting[id(partner)] = (rows, columns, other)
+        self._waiting[id(partner)] = (place, other)
         return self.note_fresh(mine)
 
     def note_fresh(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

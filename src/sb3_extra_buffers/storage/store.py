@@ -10,16 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.storage.coder import FrameCoder, Write
-from sb3_extra_buffers.storage.frame_index import NOTHING, FrameIndex
-from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order, find_stack, memory_order
+from sb3_extra_buffers.storage.frame_index import FrameIndex
+from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order, memory_order
+from sb3_extra_buffers.storage.liveness import chronicle, count_live, oldest_frames
+from sb3_extra_buffers.storage.loading import check_store
 from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT
 from sb3_extra_buffers.storage.methods import CoderSpec
 from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, ZERO
 from sb3_extra_buffers.storage.records import padded_rows
+from sb3_extra_buffers.storage.stacks import Doubt, StackSearch, is_padded
 from sb3_extra_buffers.storage.streams import NO_CELLS, all_cells
 
-_LAST_PROBE = 1 << 12
 _FIRST_CHECK = 1 << 10
+_FEW_SEGMENTS = 3
 _BATCH = 256
 # Patterns that the 16 bits of an index number, and what it can number when they are not enough.
 _NARROW_LIMIT = 1 << 16
@@ -50,6 +53,12 @@ class FrameStore:
         self.make_coder = make_coder
         self.indexes: list[FrameIndex] = []
         self.writes = 0
+        # Set while a write is under way. Who finds it set, in a loaded store or after Ctrl-C, must not go on from what the
+        # store knows of the last observations: that may be half of one write and half of another.
+        self.unfinished = False
+        # What this store is about to become, see ``_rebuild``.
+        self._successor: tuple[FrameStore, list[FrameIndex]] | None = None
+        self.search = StackSearch(obs_shape, self.dtype.itemsize)
         self.next_probe = 1  # which write to look for a frame stack at; 0 for none
         self._begin(FrameLayout.whole(obs_shape, self.dtype.itemsize))
 
@@ -62,6 +71,7 @@ class FrameStore:
         self._coder: FrameCoder | None = None
         self.check_at = _FIRST_CHECK
         self.must_compact = False
+        self.doubt = Doubt(layout, self.n_streams)
         self.pattern_limit = _NARROW_LIMIT
 
     @property
@@ -84,10 +94,12 @@ class FrameStore:
 
     def clear(self) -> None:
         """Forget all observations; layout and memory stay."""
+        self._settle()
         for index in self.indexes:
             index.clear()
-        before = self._coder
+        before, doubt = self._coder, self.doubt
         self._begin(self.layout)
+        self.doubt = doubt  # a rollout may be too short to show that its layout does not pay
         if before is not None:
             before.log.clear()
             self.coder.log = before.log
@@ -154,26 +166,28 @@ class FrameStore:
             start = stop
 
     def _write(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], base: int, cells: npt.NDArray[np.int64]) -> None:
-        if self.must_compact:
-            self._rebuild(self.layout)
-        try:
-            writes: list[Write] = []
-            for index, obs in parts:
-                self.writes += 1
-                if self.writes == self.next_probe:
-                    self._put(writes, base, cells)
-                    writes = []
-                    self._probe(all_cells(base, cells, self.n_streams) % self.n_streams, obs)
-                memory, turned = memory_order(obs, self.layout)
-                if turned != self.coder.state.turned:
-                    self._put(writes, base, cells)
-                    writes = []
-                    self._turn(turned)
-                writes.append((index, memory))
-            self._put(writes, base, cells)
-        except BaseException:  # Ctrl-C, too
+        if self._successor is not None:
+            self._settle()
+        if self.unfinished:
             self.coder.forget_last()
-            raise
+        self.unfinished = True
+        if self.must_compact:
+            self._compact()
+        writes: list[Write] = []
+        for index, obs in parts:
+            self.writes += 1
+            if self.writes == self.next_probe:
+                self._put(writes, base, cells)
+                writes = []
+                self._probe(all_cells(base, cells, self.n_streams) % self.n_streams, obs)
+            memory, turned = memory_order(obs, self.layout)
+            if turned != self.coder.state.turned:
+                self._put(writes, base, cells)
+                writes = []
+                self._turn(turned)
+            writes.append((index, memory))
+        self._put(writes, base, cells)
+        self.unfinished = False
 
     def _put(self, writes: Sequence[Write], base: int, cells: npt.NDArray[np.int64]) -> None:
         part = 0
@@ -199,6 +213,8 @@ class FrameStore:
             elif what == FRAME:
                 self._move_on(stream, coder.append(stream, state.frames[row], self._reclaim, fresh=False))
         index.enter(cells, state.entry_newest[streams], state.entry_pattern[streams])
+        if self.doubt.is_too_great(self._most_held()):
+            self.must_compact = True
         # One write is up to two observations of each stream. Compacting forgets patterns that are no longer in use.
         if len(coder.patterns) + 2 * self.n_streams > self.pattern_limit:
             self.must_compact = True
@@ -217,23 +233,25 @@ class FrameStore:
         """An observation that does not follow from the last one: look for each of its frames."""
         layout, state = self.layout, self.coder.state
         now = layout.split(c_order(memory, state.turned, layout))[0]
-        known: list[tuple[int, ByteArray]] = []
+        known: dict[bytes, int] = {}
         if state.known[stream]:
+            if not is_padded(now):
+                self.doubt.note_stray(self.writes)
             before = layout.split(c_order(state.last[stream : stream + 1], state.turned, layout))[0]
             head = int(self.coder.heads[stream])
-            known = [
-                (number, frame)
+            known = {
+                frame.tobytes(): number
                 for number, frame in zip(state.slots[stream].tolist(), before, strict=True)
                 if number != ZERO and head - number < MAX_DISTANCE
-            ]
+            }
         slots = []
         for frame in now:
             number = ZERO
             if frame.any():
-                number = next((number for number, other in known if np.array_equal(frame, other)), ZERO)
+                content = frame.tobytes()
+                number = known.get(content, ZERO)
                 if number == ZERO:
-                    number = self._append(stream, frame)
-                    known.append((number, frame))
+                    number = known[content] = self._append(stream, frame)
                     if (state.slots[stream] == ZERO).all():
                         state.slots[stream, -1] = number  # in use, though no entry says so yet
             slots.append(number)
@@ -271,16 +289,14 @@ class FrameStore:
     # -- finding the layout ---------------------------------------------------------------------------------------
 
     def _probe(self, streams: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> None:
-        """Look for a frame stack between the last observations and these; once one is seen, store by frames."""
-        # Again at each of the first writes, then ever more rarely.
-        later = self.writes + 1 if self.writes < 16 else 2 * self.writes
-        self.next_probe = later if later <= _LAST_PROBE else 0
+        """Look for a frame stack between the last observations and these; once there is one, store by frames."""
         known = self.coder.state.known[streams]
-        if not known.any():
-            return
-        before = c_order(self.coder.last[streams[known]], self.coder.state.turned, self.layout)
-        after = np.ascontiguousarray(obs[known]).reshape(-1).view(np.uint8).reshape(len(before), -1)
-        layout = find_stack(self.obs_shape, self.dtype.itemsize, before, after)
+        layout = None
+        if known.any():
+            before = c_order(self.coder.last[streams[known]], self.coder.state.turned, self.layout)
+            after = np.ascontiguousarray(obs[known]).reshape(-1).view(np.uint8).reshape(len(before), -1)
+            layout = self.search.look(before, after)
+        self.next_probe = self.search.next_look(self.writes)
         if layout is not None:
             self._rebuild(layout)
             self.next_probe = 0
@@ -294,6 +310,8 @@ class FrameStore:
         :param cells: ``(m,)``
         :param parts: For each array its index and a C-contiguous output ``(m, *obs_shape)`` of the store's dtype
         """
+        if self._successor is not None:
+            self._settle()
         if len(cells):
             cells = np.ascontiguousarray(cells)  # for another kind of array compiled code would be compiled again
             self.coder.read(cells, [index for index, _ in parts], [_bytes_of(out) for _, out in parts])
@@ -314,6 +332,8 @@ class FrameStore:
         :param parts: As for ``read``
         :return: False, and nothing read, where an index is negative or out of bounds
         """
+        if self._successor is not None:
+            self._settle()
         outs = [_bytes_of(out) for _, out in parts]
         return self.coder.read_pairs(rows, columns, n_rows, [index for index, _ in parts], outs)
 
@@ -323,71 +343,48 @@ class FrameStore:
         """Recycle what overwritten cells have left behind."""
         if not sum([index.take_overwritten() for index in self.indexes]):
             return
-        self.coder.release(self._oldest_frames())
+        self.coder.release(oldest_frames(self))
+        # A ring leaves frames behind in the segment that it is about to leave and in the one that it fills. They go by
+        # themselves, and a log of so few segments would not be smaller without them.
+        if len(self.coder.log.order) <= _FEW_SEGMENTS:
+            return
         held = self.coder.stored_frames
         if held > self.check_at:
             # Cells may be overwritten in any order; then old segments stay for the sake of a few frames.
-            live = self._count_live()
+            live = count_live(self)
             self.must_compact = 2 * live < held
             self.check_at = max(_FIRST_CHECK, 2 * live)
 
-    def _oldest_frames(self) -> npt.NDArray[np.int64]:
-        """For each stream the oldest frame in use."""
-        oldest = self.coder.heads.copy()
-        for stream, slots in enumerate(self.coder.state.slots.tolist()):
-            oldest[stream] = min((number for number in slots if number != ZERO), default=oldest[stream])
-        for index in self.indexes:
-            for block in np.flatnonzero(index.written).tolist():
-                self._scan_block(index, block)
-            index.written[:] = False
-            np.minimum(oldest, index.oldest.min(axis=0, initial=NOTHING), out=oldest)
-        return np.maximum(oldest, 0)
+    def _compact(self) -> None:
+        """Be rid of what is no longer in use; and of a layout that does not pay."""
+        layout = self.layout
+        if not self.doubt.is_too_great(self._most_held()):
+            self._rebuild(layout)
+            return
+        try:
+            self._rebuild(FrameLayout.whole(self.obs_shape, self.dtype.itemsize))
+        except MemoryError:  # so it stays as it is, until as many strays have come again
+            self.must_compact, self.doubt = False, Doubt(layout, self.n_streams)
+            return
+        self.search.reject(layout)
+        self.next_probe = self.search.next_look(self.writes)
 
-    def _scan_block(self, index: FrameIndex, block: int) -> None:
-        """Find the oldest frame of each stream in a block of rows."""
-        cells = slice(block * index.block_cells, (block + 1) * index.block_cells)
-        heads = self.coder.heads
-        back = self.coder.patterns.reach[index.pattern[cells].reshape(-1, self.n_streams)]
-        age = ((heads - index.newest[cells].reshape(-1, self.n_streams)) & ROUND) + back
-        index.oldest[block] = np.where(back < 0, NOTHING, heads - age).min(axis=0)
-
-    def _chronicle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """All written cells in the order of their frames: index, cell, and the number of the newest frame."""
-        which, cells, numbers = [], [], []
-        for place, index in enumerate(self.indexes):
-            written = np.flatnonzero(index.pattern)
-            heads = self.coder.heads[written % self.n_streams]
-            which.append(np.full(len(written), place, dtype=np.int64))
-            cells.append(written)
-            numbers.append(heads - ((heads - index.newest[written]) & ROUND))
-        order = np.argsort(np.concatenate(numbers), kind="stable")
-        return np.concatenate(which)[order], np.concatenate(cells)[order], np.concatenate(numbers)[order]
-
-    def _count_live(self) -> int:
-        """Distinct frames in use, about: each observation counts for its newest one, and those are most of them."""
-        heads = self.coder.heads
-        has_frames = self.coder.patterns.reach >= 0
-        oldest = self.coder.directory.oldest << self.coder.shift
-        ends = np.cumsum(heads - oldest + 1)
-        seen = np.zeros(ends[-1], dtype=np.bool_)
-        for index in self.indexes:
-            for start in range(0, len(index.pattern), index.block_cells):
-                cells = start + np.flatnonzero(has_frames[index.pattern[start : start + index.block_cells]])
-                streams = cells % self.n_streams
-                age = (heads[streams] - index.newest[cells]) & ROUND
-                seen[ends[streams] - 1 - age] = True
-        return int(np.count_nonzero(seen))
+    def _most_held(self) -> int:
+        """No fewer observations than are held, found without counting them."""
+        return min(self.writes * self.n_streams, sum([len(index.pattern) for index in self.indexes]))
 
     def _rebuild(self, layout: FrameLayout) -> None:
         """Store everything again, under another layout or to be rid of what is no longer in use."""
         fresh = FrameStore(self.obs_shape, self.dtype, self.n_streams, self.make_coder)
         fresh._begin(layout)
         fresh.next_probe = 0
+        doubt = self.doubt if layout == self.layout else fresh.doubt
+        fresh.doubt = Doubt(self.layout.whole(self.obs_shape, self.dtype.itemsize), self.n_streams)  # none before all is there
         twins = [fresh.new_index(len(index.pattern)) for index in self.indexes]
         fresh.pattern_limit = _WIDE_LIMIT
         for twin in twins:
             twin.widen()
-        which, cells, _ = self._chronicle()
+        which, cells, _ = chronicle(self)
         for start in range(0, len(cells), _BATCH):
             some = slice(start, start + _BATCH)
             obs = np.empty((len(cells[some]), *self.obs_shape), dtype=self.dtype)
@@ -401,6 +398,7 @@ class FrameStore:
         for stream in np.flatnonzero(self.coder.state.known).tolist():
             # The last observation of a stream is what the next one is compared with.
             self._remember(fresh, stream)
+        fresh.doubt = doubt
         count = len(fresh.coder.patterns)
         narrow = 2 * count <= _NARROW_LIMIT
         fresh.pattern_limit = _NARROW_LIMIT if narrow else 2 * count + 4 * self.n_streams
@@ -408,18 +406,26 @@ class FrameStore:
         if narrow:
             for twin in twins:
                 twin.narrow()
-        try:
-            self._become(fresh, twins)
-        except BaseException:
-            self._become(fresh, twins)  # all of it, or what is stored and where it is would not fit together
-            raise
+        self._successor = (fresh, twins)
+        self._settle()
 
-    def _become(self, fresh: FrameStore, twins: Sequence[FrameIndex]) -> None:
-        """Take over another store; may be done twice."""
+    def _settle(self) -> None:
+        """Become the successor, if there is one; before anything else is done, for an interrupt may have come between."""
+        if self._successor is None:
+            return
+        fresh, twins = self._successor
         for index, twin in zip(self.indexes, twins, strict=True):
             index.become(twin)
-        kept = {name: self.__dict__[name] for name in ("indexes", "writes", "next_probe")}
-        self.__dict__.update(fresh.__dict__, **kept)
+        kept = {name: self.__dict__[name] for name in ("indexes", "writes", "search", "next_probe", "unfinished")}
+        self.__dict__.update(fresh.__dict__, **kept)  # in one step, and with it the successor is none any more
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        check_store(self)
 
     def _remember(self, fresh: FrameStore, stream: int) -> None:
         """Make a stream's last observation the last one in a new store, too."""

@@ -58,7 +58,7 @@ class World:
         """
         Draw actions.
 
-        :return: One an environment
+        :return: One per environment
         """
         return np.stack([self.action_space.sample() for _ in range(self.n_envs)])
 

@@ -1,15 +1,14 @@
 """Atari environments as SB3 makes them, frame-stacked, that also start in fresh worker processes."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
-from types import ModuleType
 from typing import Any, cast
 
 import gymnasium as gym
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
+
+from sb3_extra_buffers.training_utils._workers import main_hidden
 
 __all__ = ["make_env"]
 
@@ -42,23 +41,6 @@ def _make_game(env_id: str, /, **env_kwargs: Any) -> gym.Env[Any, Any]:
     _register_games()
     # SB3 gives a game that is named by its id this render mode, and one made by a callable none.
     return gym.make(env_id, **{"render_mode": "rgb_array", **env_kwargs})
-
-
-@contextmanager
-def _main_hidden() -> Iterator[None]:
-    """
-    Start processes that do not run the user's script again.
-
-    A process that is spawned, or comes from a fork server, first imports the main script, which in a script without
-    ``if __name__ == "__main__":`` starts processes in turn. These workers need nothing from it: what it defines, and is
-    passed to them, is pickled by value.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def make_env(
@@ -95,7 +77,7 @@ def make_env(
     make_vec_env = DummyVecEnv if n_envs == 1 else vec_env_cls
     game = partial(_make_game, env_id)
     try:
-        with _main_hidden():
+        with main_hidden():
             venv = make_atari_env(
                 game,
                 n_envs=n_envs,

@@ -22,8 +22,8 @@ class CompressRollouts(BaseCallback):
     """
     Make an on-policy model collect into its compressed rollout buffer, from the start of ``learn()`` on.
 
-    It is for where no ``rollout_buffer_class`` can be given: a YAML file of RL Zoo, or ``RecurrentPPO``. The buffer that
-    the model was made with has held nothing yet, so its memory was reserved but not used.
+    Use it where no ``rollout_buffer_class`` can be given, as in a YAML file for RL Zoo, or with ``RecurrentPPO``. The buffer
+    that the model was created with is still empty, so its memory was reserved but never used.
 
     :param options: Options of the buffer, for example ``compression_method="zstd-3"``
     """

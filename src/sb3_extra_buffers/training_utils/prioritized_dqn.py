@@ -22,8 +22,8 @@ class PrioritizedDQN(DQN):
     DQN with prioritized replay: the Huber loss is weighted, and absolute TD errors become the priorities.
 
     It takes the arguments of ``DQN``. The buffer is a ``CompressedPrioritizedReplayBuffer`` (the Dict one for Dict
-    observations) unless you name another prioritized one; set it up with
-    ``replay_buffer_kwargs=dict(alpha=..., beta=..., ...)``. A schedule of ``beta`` follows the progress of ``learn()``.
+    observations) unless you name another prioritized one; configure it with
+    ``replay_buffer_kwargs=dict(alpha=..., beta=..., ...)``. A schedule for ``beta`` follows the progress of ``learn()``.
     ``n_steps`` works as it does with SB3's own buffers.
 
     :param args: What ``DQN`` takes
@@ -35,7 +35,7 @@ class PrioritizedDQN(DQN):
         CompressedPrioritizedReplayBuffer,
         CompressedDictPrioritizedReplayBuffer,
     )
-    """Its buffers, the second for Dict observations; ``compressed_kwargs`` looks here, too."""
+    """Its buffers, the second one for Dict observations; ``compressed_kwargs`` reads this, too."""
 
     def __init__(self, *args: Any, double_q: bool = False, **kwargs: Any) -> None:
         self.double_q = double_q
@@ -60,7 +60,7 @@ class PrioritizedDQN(DQN):
         Do gradient steps, as ``DQN`` does, with weights, and update the priorities after each.
 
         :param gradient_steps: How many
-        :param batch_size: Transitions a step
+        :param batch_size: Transitions per step
         """
         buffer = self.replay_buffer
         if not isinstance(buffer, PrioritizedReplayBuffer):

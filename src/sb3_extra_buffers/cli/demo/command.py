@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.demo.figures import Comparison, Plan
 from sb3_extra_buffers.cli.errors import FAILED, OK, UsageError, require_extra
+from sb3_extra_buffers.cli.options import invocation, new_command, whole_number
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer
@@ -19,68 +18,35 @@ if TYPE_CHECKING:
 MAX_ENVS = 64
 
 
-def _whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text.replace(",", "").replace("_", ""))
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if value < least or (most is not None and value > most):
-            limits = f"at least {least}" if most is None else f"from {least} to {most}"
-            raise argparse.ArgumentTypeError(f"must be {limits}, not {value}")
-        return value
-
-    return parse
-
-
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     """
     Add the demo to the command line.
 
     :param commands: Where commands are added
     """
-    parser = commands.add_parser(
+    parser = new_command(
+        commands,
         "demo",
-        help="play an Atari game, fill SB3's buffer and ours, train with both, compare",
-        description="Play an Atari game, fill SB3's ReplayBuffer and CompressedReplayBuffer with the very same transitions, "
+        "play an Atari game, fill SB3's buffer and ours, train with both, compare",
+        "Play an Atari game, fill SB3's ReplayBuffer and CompressedReplayBuffer with the very same transitions, "
         "train DQN with each from one seed, and compare memory, speed, samples and trained weights.",
-        epilog="The exit code is 0 only if samples and trained weights are identical.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        ["demo", "demo --game Breakout --size 50000", "demo --game Pong --method zstd-3 --no-plot"],
+        "The exit code is 0 only if samples and trained weights are identical.",
     )
     parser.add_argument("--game", default="MsPacman", help="Atari game: Pong, or a full id such as PongNoFrameskip-v4")
-    parser.add_argument("--size", type=_whole_number(64), default=20_000, metavar="N", help="transitions in the buffer")
+    parser.add_argument("--size", type=whole_number(64), default=20_000, metavar="N", help="transitions in the buffer")
     parser.add_argument("--method", help="compression method, for example zstd-3 or rle-jit (default: the package's default)")
-    parser.add_argument("--n-envs", type=_whole_number(1, MAX_ENVS), default=4, metavar="N", help="games played side by side")
-    parser.add_argument("--train-steps", type=_whole_number(64), default=1_500, metavar="N", help="steps to train DQN")
-    parser.add_argument("--seed", type=_whole_number(0, 2**31), default=0, metavar="N", help="seed of games and training")
+    parser.add_argument("--n-envs", type=whole_number(1, MAX_ENVS), default=4, metavar="N", help="games played side by side")
+    parser.add_argument("--train-steps", type=whole_number(64), default=1_500, metavar="N", help="steps to train DQN")
+    parser.add_argument("--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed of games and training")
     parser.add_argument("--output", type=Path, default=Path("demo-output"), metavar="FOLDER", help="for the plot and the JSON")
     parser.add_argument("--no-plot", action="store_true", help="write no plot (then matplotlib is not needed)")
     parser.set_defaults(run=run)
 
 
-def _check_method(method: str | None) -> str:
-    """Refuse a method before minutes are spent on it."""
-    import numpy as np
-
-    from sb3_extra_buffers.storage.methods import make_spec
-
-    try:
-        return make_spec(method, np.uint8, np.uint16).method
-    except (ValueError, ImportError) as error:
-        raise UsageError(str(error)) from error
-
-
-def _check_output(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"cannot write into {folder}")
-
-
 def _check_memory(plan: Plan) -> None:
-    from sb3_extra_buffers.cli.memory import format_bytes, free_bytes
+    from sb3_extra_buffers.cli.formatting import format_bytes
+    from sb3_extra_buffers.cli.memory import free_bytes
 
     needed, free = plan.transitions * plan.raw_bytes_per_transition, free_bytes()
     if needed > 0.9 * free:
@@ -99,6 +65,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
     """
     drawing = [] if options.no_plot else ["matplotlib"]
     require_extra(("ale_py", "cv2", "psutil", "rich", *drawing), "the demo")
+    from sb3_extra_buffers.cli.checks import check_folder, check_method
     from sb3_extra_buffers.cli.games import find_game
 
     plan = Plan(
@@ -107,10 +74,10 @@ def make_plan(options: argparse.Namespace) -> Plan:
         rows=-(-options.size // options.n_envs),
         train_steps=options.train_steps,
         seed=options.seed,
-        method=_check_method(options.method),
+        method=check_method(options.method),
     )
     _check_memory(plan)
-    _check_output(options.output)
+    check_folder(options.output)
     return plan
 
 
@@ -139,7 +106,7 @@ def run_plan(plan: Plan, output: Path, compressed_class: type[ReplayBuffer], plo
     """
     from rich.console import Console
 
-    from sb3_extra_buffers.cli.demo.report import print_report
+    from sb3_extra_buffers.cli.demo.report import print_next_commands, print_report
 
     # Progress goes to stderr: what is piped elsewhere is the outcome.
     comparison = compare(plan, compressed_class, Console(stderr=True))
@@ -153,6 +120,8 @@ def run_plan(plan: Plan, output: Path, compressed_class: type[ReplayBuffer], plo
         files.append(output / "demo.png")
         draw(comparison, files[-1])
     console.print(f"Written: {', '.join(map(str, files))}", markup=False, highlight=False, soft_wrap=True)
+    if comparison.all_identical:
+        print_next_commands(console, plan.env_id, invocation())
     return OK if comparison.all_identical else FAILED
 
 

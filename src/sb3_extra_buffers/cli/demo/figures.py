@@ -171,7 +171,10 @@ class Comparison:
 
         :param path: Where
         """
-        path.write_text(json.dumps(self._figures(), indent=2) + "\n", encoding="utf-8")
+        from sb3_extra_buffers.recording.atomic import written_beside
+
+        with written_beside(path) as beside:
+            beside.write_text(json.dumps(self._figures(), indent=2) + "\n", encoding="utf-8")
 
     def _figures(self) -> dict[str, Any]:
         return {
@@ -185,11 +188,16 @@ class Comparison:
             },
             "sb3": {"filling": asdict(self.sb3_filling), "training": asdict(self.sb3_training)},
             "compressed": {"filling": asdict(self.our_filling), "training": asdict(self.our_training)},
-            "made_with": _versions(),
+            "made_with": versions(),
         }
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """
+    List the versions that matter.
+
+    :return: Name to version, of what is installed
+    """
     found = {"sb3-extra-buffers": __version__, "python": platform.python_version(), "system": platform.platform()}
     for library in _LIBRARIES:
         try:

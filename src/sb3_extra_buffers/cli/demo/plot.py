@@ -10,8 +10,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, FRAME_STACK, Comparison
+from sb3_extra_buffers.cli.formatting import format_bytes
 from sb3_extra_buffers.cli.games import game_title
-from sb3_extra_buffers.cli.memory import format_bytes
+from sb3_extra_buffers.recording.atomic import written_beside
 
 # Okabe and Ito's palette: told apart with every kind of colour vision, and in print.
 SB3_COLOUR = "#D55E00"
@@ -20,7 +21,13 @@ QUIET = "#5F6670"
 GRID = "#E4E7EB"
 
 
-def _tidy(axes: Any, title: str) -> None:
+def tidy(axes: Any, title: str) -> None:
+    """
+    Take away what does not help to read a chart.
+
+    :param axes: The chart
+    :param title: Its title
+    """
     axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=14)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -31,7 +38,7 @@ def _tidy(axes: Any, title: str) -> None:
 
 def _draw_memory(axes: Any, comparison: Comparison) -> None:
     plan = comparison.plan
-    _tidy(axes, "Resident memory")
+    tidy(axes, "Resident memory")
     sides = (
         (comparison.sb3_filling, "SB3 ReplayBuffer", SB3_COLOUR),
         (comparison.our_filling, "CompressedReplayBuffer", OUR_COLOUR),
@@ -70,7 +77,7 @@ def _draw_memory(axes: Any, comparison: Comparison) -> None:
 
 
 def _draw_times(axes: Any, comparison: Comparison) -> None:
-    _tidy(axes, "Time, compared with SB3")
+    tidy(axes, "Time, compared with SB3")
     titles = ("add, while filling", "add, once full", f"sample({BATCH_SIZE})")
     ratios = comparison.time_ratios
     positions = range(len(ratios))
@@ -138,4 +145,5 @@ def draw(comparison: Comparison, path: Path) -> None:
     memory, times = figure.subplots(1, 2, width_ratios=(1.3, 1))
     _draw_memory(memory, comparison)
     _draw_times(times, comparison)
-    figure.savefig(path, dpi=150)
+    with written_beside(path) as beside:
+        figure.savefig(beside, dpi=150)

@@ -8,8 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, Comparison
+from sb3_extra_buffers.cli.formatting import format_bytes
 from sb3_extra_buffers.cli.games import game_title
-from sb3_extra_buffers.cli.memory import format_bytes, machine_bytes
+from sb3_extra_buffers.cli.memory import machine_bytes
 
 _WORTH_TELLING = 5_000_000
 
@@ -45,10 +46,16 @@ def make_table(comparison: Comparison) -> Table:
 
     table.add_row("transitions played", f"{plan.played:,}", f"{plan.played:,}", _verdict(comparison.same_game))
     table.add_row(
-        "resident memory",
+        "memory of the buffer",
         format_bytes(theirs.memory_bytes),
         format_bytes(ours.memory_bytes),
         Text(f"{1 / comparison.memory_ratio:,.0f}x smaller ({100 * comparison.memory_ratio:.2f} %)", style="bold"),
+    )
+    table.add_row(
+        "libraries, beside it",
+        format_bytes(theirs.start_up_bytes),
+        format_bytes(ours.start_up_bytes),
+        "once a process",
     )
     titles = {
         "add_filling_us": "add, while filling",
@@ -76,14 +83,14 @@ def notes(comparison: Comparison) -> list[str]:
     """
     plan, training = comparison.plan, comparison.sb3_training
     lines = [
-        f"Memory is the most that the process grew by. Times are medians; add stores one step of all {plan.n_envs} games. "
-        f"DQN trained for {plan.train_steps:,} steps, {training.updates:,} updates."
+        f"Memory is the most that the process grew by with the buffer. Times are medians; add stores one step of all "
+        f"{plan.n_envs} games. DQN trained for {plan.train_steps:,} steps, {training.updates:,} updates."
     ]
     start_up = comparison.our_filling.start_up_bytes - comparison.sb3_filling.start_up_bytes
     if start_up > _WORTH_TELLING:
         lines.append(
-            f"Not in the table: the compressed buffer's libraries and compiled code take {format_bytes(start_up)}, "
-            "once a process and however large the buffer is."
+            "Libraries: what the first use of each buffer loads, beside SB3 and torch. Ours takes "
+            f"{format_bytes(start_up)} more, compiled code for the most part, however large the buffer is."
         )
     return lines
 
@@ -121,3 +128,33 @@ def print_report(console: Console, comparison: Comparison) -> None:
         console.print(line, style="dim", markup=False, highlight=False)
     console.print()
     console.print(closing_sentence(comparison, machine_bytes()), markup=False, highlight=False)
+
+
+def next_commands(env_id: str, program: str) -> list[tuple[str, str]]:
+    """
+    Suggest what to try next.
+
+    :param env_id: The game
+    :param program: How the program is started
+    :return: Pairs of a command and what it does
+    """
+    game = game_title(env_id)
+    return [
+        (f"{program} recommend {game}", "the best method for an environment, and the lines to paste"),
+        (f"{program} bench {game}", "the methods side by side"),
+        (f"{program} record {game} && {program} view {game}.rec", "an episode, in your browser"),
+    ]
+
+
+def print_next_commands(console: Console, env_id: str, program: str) -> None:
+    """
+    Print what to try next.
+
+    :param console: Where
+    :param env_id: The game
+    :param program: How the program is started
+    """
+    console.print("\nTry next, with this game or with an environment of yours:", markup=False, highlight=False)
+    for command, text in next_commands(env_id, program):
+        console.print(f"  {command}", style="bold", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"      {text}", style="dim", markup=False, highlight=False)

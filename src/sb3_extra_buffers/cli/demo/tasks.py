@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-import statistics
 import time
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-import ale_py
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-import torch as th
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecTransposeImage
 
 from sb3_extra_buffers.cli.children import Report
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, FRAME_STACK, Filling, Plan, Training
+from sb3_extra_buffers.cli.measuring import batch_digest, hash_array, median_microseconds, use_one_thread
 from sb3_extra_buffers.cli.memory import resident_bytes, resident_bytes_after_release
+from sb3_extra_buffers.cli.silence import hush
 from sb3_extra_buffers.training_utils.atari import make_env
 
 _WARM_UP_ROWS = 16
@@ -31,13 +28,9 @@ _POINTS_OF_HISTORY = 100
 
 
 def _prepare_process() -> None:
-    # The parent has said what there is to say; here it would only tear the progress bar apart.
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    gym.logger.min_level = gym.logger.ERROR
-    logging.getLogger("sb3_extra_buffers").setLevel(logging.ERROR)
-    # On two cores a second thread gains little, and as soon as anything else runs the two wait for each other: then
-    # training took five times as long, and SB3's sample(32) milliseconds. Both sides get the same.
-    th.set_num_threads(1)
+    # The parent has said what there is to say.
+    hush()
+    use_one_thread()
 
 
 class _Transition(NamedTuple):
@@ -69,27 +62,6 @@ def _play(games: VecEnv, rows: int, rng: np.random.Generator) -> Iterator[_Trans
             next_obs[env] = infos[env]["terminal_observation"]
         yield _Transition(obs, next_obs, action.reshape(-1, 1), reward, done, infos)
         obs = new_obs
-
-
-def _hash_array(digest: Any, array: npt.NDArray[Any]) -> None:
-    digest.update(f"{array.dtype} {array.shape}".encode())
-    digest.update(np.ascontiguousarray(array))
-
-
-def _batch_digest(buffer: ReplayBuffer, seed: int) -> str:
-    """Sample with a seed; hash every byte of every field."""
-    np.random.seed(seed)
-    digest = hashlib.sha256()
-    batch = buffer.sample(BATCH_SIZE)
-    for name, tensor in zip(batch._fields, batch, strict=True):
-        digest.update(name.encode())
-        if tensor is not None:
-            _hash_array(digest, tensor.numpy())
-    return digest.hexdigest()
-
-
-def _microseconds(nanoseconds: list[int]) -> float:
-    return statistics.median(nanoseconds) / 1000
 
 
 def fill(plan: Plan, buffer_class: type[ReplayBuffer], buffer_kwargs: dict[str, Any], report: Report) -> Filling:
@@ -130,12 +102,12 @@ def fill(plan: Plan, buffer_class: type[ReplayBuffer], buffer_kwargs: dict[str, 
         add_times.append(time.perf_counter_ns() - start)
         for array in transition[:5]:
             # In the order it lies in memory: both sides play alike, and a gigabyte need not be transposed for this.
-            _hash_array(played, array.ravel(order="K"))
+            hash_array(played, array.ravel(order="K"))
         if row % stride == 0 or row in (plan.rows, plan.rows_played):
             history.append((row * plan.n_envs, resident_bytes() - before))
         report(row * plan.n_envs)
 
-    digests = [_batch_digest(buffer, seed) for seed in range(_COMPARED_BATCHES)]
+    digests = [batch_digest(buffer, BATCH_SIZE, seed) for seed in range(_COMPARED_BATCHES)]
     sample_times = []
     for _ in range(_TIMED_SAMPLES):
         start = time.perf_counter_ns()
@@ -147,9 +119,9 @@ def fill(plan: Plan, buffer_class: type[ReplayBuffer], buffer_kwargs: dict[str, 
         start_up_bytes=before - before_start_up,
         memory_bytes=max(size for _, size in history),
         memory_history=history,
-        add_filling_us=_microseconds(add_times[: plan.rows]),
-        add_full_us=_microseconds(add_times[plan.rows :]),
-        sample_us=_microseconds(sample_times),
+        add_filling_us=median_microseconds(add_times[: plan.rows]),
+        add_full_us=median_microseconds(add_times[plan.rows :]),
+        sample_us=median_microseconds(sample_times),
         sample_digests=digests,
     )
 
@@ -158,7 +130,7 @@ def _parameter_digests(model: DQN) -> dict[str, str]:
     digests = {}
     for name, tensor in model.policy.state_dict().items():
         digest = hashlib.sha256()
-        _hash_array(digest, tensor.numpy())
+        hash_array(digest, tensor.numpy())
         digests[name] = digest.hexdigest()
     return digests
 

@@ -22,6 +22,7 @@ from sb3_extra_buffers.storage.control import (
     OPEN_SLOTS,
     OUTER,
     PART_BYTES,
+    PATTERN_COUNT,
     PATTERNS,
     POINTERS,
     ROW_BYTES,
@@ -78,7 +79,7 @@ def _find(locations, location):
 
 @jit_kernel
 def _locate(control, book, cell, stream, wanted, first):
-    """Work out which frames an observation is made of; -1 for zeros."""
+    """Work out which frames an observation is made of, -1 for zeros; tells whether the entry makes sense."""
     depth = control[DEPTH]
     head = numbers_at(control[HEADS], control[N_STREAMS])[stream]
     number = head - ((head - int64(half_words_at(book[NEWEST], cell + 1)[cell])) & _ROUND)
@@ -86,9 +87,16 @@ def _locate(control, book, cell, stream, wanted, first):
         pattern = int64(quarter_words_at(book[PATTERN], cell + 1)[cell])
     else:
         pattern = int64(half_words_at(book[PATTERN], cell + 1)[cell])
+    if pattern >= numbers_at(control[PATTERN_COUNT], 1)[0]:
+        return False
     offsets = numbers_at(control[PATTERNS] + 8 * depth * pattern, depth)
     for j in range(depth):
-        wanted[first + j] = number - offsets[j] if offsets[j] >= 0 else -1
+        wanted[first + j] = -1
+        if offsets[j] >= 0:
+            if number < offsets[j]:
+                return False
+            wanted[first + j] = number - offsets[j]
+    return True
 
 
 @jit_kernel
@@ -274,9 +282,10 @@ def _fetch(control, book, other_book, paired, cell, distance, wanted):
         return
     depth = control[DEPTH]
     stream = cell % control[N_STREAMS]
-    _locate(control, book, cell, stream, wanted, 0)
-    if paired:
-        _locate(control, other_book, cell, stream, wanted, depth)
+    if not _locate(control, book, cell, stream, wanted, 0):
+        return
+    if paired and not _locate(control, other_book, cell, stream, wanted, depth):
+        return
     low = high = int64(-1)  # the groups that are done: those of a pair lie side by side
     for j in range(2 * depth if paired else depth):
         group = wanted[j] >> control[SHIFT]
@@ -339,9 +348,10 @@ def read_rows(
         if cell < 0:
             return int64(OUTSIDE)
         stream = cell % n
-        _locate(control, book, cell, stream, wanted, 0)
-        if paired:
-            _locate(control, other_book, cell, stream, wanted, depth)
+        if not _locate(control, book, cell, stream, wanted, 0):
+            return int64(DAMAGED)
+        if paired and not _locate(control, other_book, cell, stream, wanted, depth):
+            return int64(DAMAGED)
         count = 0
         for j in range(total):
             number = wanted[j]

@@ -1,0 +1,135 @@
+"""Play once, then measure one buffer after the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sb3_extra_buffers.cli.environments import Environments
+from sb3_extra_buffers.cli.progress import Stage, show_stages
+
+if TYPE_CHECKING:
+    from sb3_extra_buffers.cli.measuring import Measured
+
+
+@dataclass(frozen=True)
+class Source:
+    """
+    Where transitions come from: environments, or a recording.
+
+    :param environments: What to play; of a recording only the stack counts
+    :param recording: The file
+    """
+
+    environments: Environments
+    recording: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """What to call it."""
+        return self.environments.title if self.recording is None else self.recording.name
+
+
+@dataclass(frozen=True)
+class Results:
+    """
+    What came of measuring.
+
+    :param source: Where the transitions came from
+    :param transitions: How many the buffers hold
+    :param raw_bytes: What the observations of one transition take uncompressed: SB3 keeps both
+    :param spaces: Observation and action space, written out
+    :param sb3: Figures of SB3's own buffer
+    :param ours: Figures of compressed ones
+    """
+
+    source: Source
+    transitions: int
+    raw_bytes: int
+    spaces: tuple[str, str]
+    sb3: Measured
+    ours: Sequence[Measured]
+
+    def identical(self, measured: Measured) -> bool:
+        """
+        Tell whether a buffer gave the samples of SB3's.
+
+        :param measured: Figures of the buffer
+        :return: Whether every byte of them is the same
+        """
+        return measured.digest == self.sb3.digest
+
+    @property
+    def all_identical(self) -> bool:
+        """Whether all of them did."""
+        return all(self.identical(measured) for measured in self.ours)
+
+    def write_json(self, path: Path) -> None:
+        """
+        Write all figures to a file.
+
+        :param path: Where
+        """
+        from sb3_extra_buffers.cli.demo.figures import versions
+        from sb3_extra_buffers.recording.atomic import written_beside
+
+        def figures(measured: Measured) -> dict[str, Any]:
+            ratios = {
+                name: getattr(measured, name) / getattr(self.sb3, name)
+                for name in ("memory_bytes", "add_us", "add_full_us", "sample_us")
+            }
+            return {**asdict(measured), "identical": self.identical(measured), "of_sb3": ratios}
+
+        content = {
+            "source": self.source.title,
+            "environment": asdict(self.source.environments) if self.source.recording is None else None,
+            "transitions": self.transitions,
+            "raw_bytes_per_transition": self.raw_bytes,
+            "observation_space": self.spaces[0],
+            "action_space": self.spaces[1],
+            "sb3": figures(self.sb3),
+            "methods": {str(measured.method): figures(measured) for measured in self.ours},
+            "made_with": versions(),
+        }
+        with written_beside(path) as beside:
+            beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def compare(source: Source, size: int, methods: Sequence[str], console: Any) -> tuple[Results, Any]:
+    """
+    Play, and measure every method; each in a process of its own.
+
+    :param source: What to play
+    :param size: How many transitions
+    :param methods: Compression methods
+    :param console: Where progress is shown
+    :return: The figures, and what was played
+    """
+    from sb3_extra_buffers.cli.children import Call, run_in_children
+    from sb3_extra_buffers.cli.measuring import measure, rows_to_add
+    from sb3_extra_buffers.cli.played import observation_bytes, play, replay_recording
+
+    n_envs = source.environments.n_envs
+    rows = -(-size // n_envs)
+    played_rows = rows + max(1, rows // 4)
+    verb = "Play" if source.recording is None else "Read"
+    stages = [Stage(f"{verb} {source.title}", rows * n_envs, "transitions")]
+    stages += [Stage(f"Measure {name}", played_rows * n_envs, "transitions") for name in ("SB3's buffer", *methods)]
+    figures: list[Measured] = []
+    with show_stages(console, stages) as shown:
+        if source.recording is None:
+            call = Call(play, (source.environments, rows), shown.begin(0))
+        else:
+            call = Call(replay_recording, (source.recording, rows, source.environments.stack), shown.begin(0))
+        (played,) = run_in_children(call)
+        shown.end(0)
+        assert rows_to_add(played) == played_rows
+        for number, method in enumerate([None, *methods], start=1):
+            figures += run_in_children(Call(measure, (played, method), shown.begin(number)))
+            shown.end(number)
+    spaces = (str(played.observation_space), str(played.action_space))
+    raw_bytes = 2 * observation_bytes(played.observation_space)
+    return Results(source, played.transitions, raw_bytes, spaces, figures[0], figures[1:]), played

@@ -1,0 +1,70 @@
+"""Mistakes that can be found before minutes are spent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sb3_extra_buffers.cli.errors import UsageError
+
+
+def check_method(method: str | None) -> str:
+    """
+    Check a compression method.
+
+    :param method: What the user calls it; None for the default
+    :return: Its full name
+    """
+    import numpy as np
+
+    from sb3_extra_buffers.storage.methods import make_spec
+
+    try:
+        return make_spec(method, np.uint8, np.uint16).method
+    except (ValueError, ImportError) as error:
+        raise UsageError(str(error)) from error
+
+
+def check_folder(folder: Path) -> None:
+    """
+    Make a folder that can be written into.
+
+    :param folder: The folder
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write into {folder}")
+
+
+def check_new_file(path: Path, suffixes: tuple[str, ...] = ()) -> None:
+    """
+    Check that a file can be written.
+
+    :param path: The file
+    :param suffixes: What its name may end with; anything if empty
+    """
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise UsageError(f"{path} must end with {' or '.join(suffixes)}")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write into {path.parent}")
+
+
+def check_file(path: Path) -> None:
+    """
+    Check that a file is there.
+
+    :param path: The file
+    """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give the name of a file")
+    if not path.exists():
+        raise UsageError(f"there is no file {path}")
+    if not os.access(path, os.R_OK):
+        raise UsageError(f"cannot read {path}")

@@ -1,0 +1,195 @@
+"""From what a user calls an environment to the environments that are played."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sb3_extra_buffers.cli.errors import UsageError
+from sb3_extra_buffers.cli.games import ATARI_SUFFIX, game_title, plain
+from sb3_extra_buffers.codecs._optional import importable, install_hint
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+    from stable_baselines3.common.vec_env import VecEnv
+
+_VERSION = re.compile(r"-v(\d+)$")
+# What registers environments of its own, and the extra that brings it.
+_LIBRARIES = {"ale_py": "extra", "vizdoom.gymnasium_wrapper": "vizdoom"}
+
+
+@dataclass(frozen=True)
+class Environments:
+    """
+    What to play: plain values that a fresh process makes environments from.
+
+    :param env_id: Id, as Gymnasium knows it; before a colon there may be a module to import first
+    :param n_envs: How many side by side
+    :param stack: Frames that an observation holds; None for one
+    :param seed: Of the first; the others follow
+    """
+
+    env_id: str
+    n_envs: int = 1
+    stack: int | None = None
+    seed: int = 0
+
+    @property
+    def title(self) -> str:
+        """What to call it."""
+        return game_title(self.env_id.rpartition(":")[2])
+
+
+def _register() -> None:
+    for module in _LIBRARIES:
+        if importable(module.partition(".")[0]):
+            importlib.import_module(module)  # both register their environments when they are imported
+
+
+def _titles() -> dict[str, str]:
+    """What environments may be called, and their ids: Atari games as SB3 plays them, the newest version of all others."""
+    import gymnasium as gym
+
+    newest: dict[str, tuple[int, str]] = {}
+    for env_id in gym.registry:
+        version = _VERSION.search(env_id)
+        title = plain(_VERSION.sub("", env_id))
+        newest[title] = max(newest.get(title, (-1, "")), (int(version[1]) if version else 0, env_id))
+    titles = {title: env_id for title, (_, env_id) in newest.items()}
+    games = [env_id for env_id in gym.registry if env_id.endswith(ATARI_SUFFIX)]
+    return {**titles, **{plain(game_title(env_id)): env_id for env_id in games}}
+
+
+def find_environment(name: str) -> str:
+    """
+    Find an environment.
+
+    :param name: An id, ``module:id`` for one that a module of the user registers, or a name in any spelling, such as
+        ``"MsPacman"`` or ``"cartpole"``
+    :return: Its id
+    """
+    import gymnasium as gym
+
+    _register()
+    module, colon, env_id = name.rpartition(":")
+    if colon:
+        with _explained(f"cannot import {module!r}"):
+            importlib.import_module(module)
+        if env_id not in gym.registry:
+            raise UsageError(f"{module!r} was imported, but it registers no environment {env_id!r}")
+        return name
+    if name in gym.registry:
+        return name
+    titles = _titles()
+    if plain(name) in titles:
+        return titles[plain(name)]
+    raise UsageError(_unknown(name, titles))
+
+
+def _unknown(name: str, titles: dict[str, str]) -> str:
+    message = f"unknown environment {name!r}"
+    for module, extra in _LIBRARIES.items():
+        library = module.partition(".")[0]
+        wanted = {"ale_py": ("noframeskip", "ale"), "vizdoom": ("vizdoom",)}[library]
+        if not importable(library) and any(word in name.lower() for word in wanted):
+            return f"{message}: it needs {library}, which is not installed: {install_hint(extra)}"
+    if nearest := difflib.get_close_matches(plain(name), titles, n=3, cutoff=0.6):
+        return f"{message}; did you mean {' or '.join(titles[title] for title in nearest)}?"
+    ending = "" if importable("ale_py") else f" For Atari games: {install_hint('extra')}"
+    return (
+        f"{message}. Name one that Gymnasium knows, such as CartPole-v1 or PongNoFrameskip-v4, or write MODULE:ID to "
+        f"have a module of yours imported first.{ending}"
+    )
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Errors of foreign code in one line: a traceback through it helps nobody who mistyped a name."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def is_atari(env_id: str) -> bool:
+    """
+    Tell whether an environment is an Atari game.
+
+    :param env_id: Its id
+    :return: Whether it is
+    """
+    import gymnasium as gym
+
+    spec = gym.registry.get(env_id)
+    return spec is not None and str(spec.entry_point).startswith("ale_py")
+
+
+def make_environments(wanted: Environments, whole_games: bool = False) -> VecEnv:
+    """
+    Make environments, in this process.
+
+    :param wanted: What to make
+    :param whole_games: Whether an Atari game goes on when a life is lost, and shows its rewards as they are
+    :return: The environments; observations as the environment gives them, stacked if that is wanted
+    """
+    import gymnasium as gym
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
+
+    find_environment(wanted.env_id)
+    with _explained(f"cannot make {wanted.env_id}"):
+        if is_atari(wanted.env_id):
+            options: dict[str, Any] = {"terminal_on_life_loss": False, "clip_reward": False} if whole_games else {}
+            venv: VecEnv = make_atari_env(
+                wanted.env_id, wanted.n_envs, wanted.seed, wrapper_kwargs=options, vec_env_cls=DummyVecEnv
+            )
+        else:
+            spec = gym.spec(wanted.env_id.rpartition(":")[2])  # its module has been imported
+            venv = make_vec_env(_maker(spec), wanted.n_envs, wanted.seed, vec_env_cls=DummyVecEnv)
+    _check_space(venv.observation_space, wanted.env_id)
+    if wanted.stack is None or wanted.stack < 2:
+        return venv
+    with _explained(f"cannot stack {wanted.stack} observations of {wanted.env_id}"):
+        return VecFrameStack(venv, wanted.stack)
+
+
+def _maker(spec: gym.envs.registration.EnvSpec) -> Any:
+    def make(**options: Any) -> gym.Env[Any, Any]:
+        import gymnasium as gym
+
+        # What can show itself as pictures does, so that it can be recorded; what cannot is made all the same.
+        try:
+            return gym.make(spec, render_mode="rgb_array", **options)
+        except TypeError:
+            return gym.make(spec, **options)
+
+    return make
+
+
+def _check_space(space: gym.Space[Any], env_id: str) -> None:
+    from gymnasium import spaces
+
+    parts = list(space.spaces.values()) if isinstance(space, spaces.Dict) else [space]
+    for part in parts:
+        if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            raise UsageError(
+                f"{env_id} observes {space}, which SB3 has no buffer for: wrap it so that observations are arrays, or a "
+                "Dict of arrays, and register that"
+            )
+
+
+def default_stack(env_id: str) -> int | None:
+    """
+    Choose the frames an observation holds, for who does not say.
+
+    :param env_id: Id of the environment
+    :return: 4 for Atari games, as everybody plays them; else None
+    """
+    return 4 if is_atari(env_id.rpartition(":")[2]) else None

@@ -1,0 +1,129 @@
+"""What the options of all commands have in common: kinds of values, and help with examples."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+PROGRAM = "sb3-extra-buffers"
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def invocation() -> str:
+    """
+    Tell how the program can be started again: its name need not be on the path.
+
+    :return: What to type before a command
+    """
+    if shutil.which(PROGRAM) is not None:
+        return PROGRAM
+    started = Path(sys.argv[0])
+    return str(started) if started.name == PROGRAM else "python -m sb3_extra_buffers"
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """
+    Make a type of option.
+
+    :param least: The smallest number allowed
+    :param most: The largest, if there is one
+    :return: Parses an option
+    """
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text.replace(",", "").replace("_", ""))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least or (most is not None and value > most):
+            limits = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"must be {limits}, not {value}")
+        return value
+
+    return parse
+
+
+def byte_count(text: str) -> int:
+    """
+    Parse an amount of memory.
+
+    :param text: For example ``"4GB"``, ``"500 MB"`` or ``"1.5GiB"``
+    :return: Bytes
+    """
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]i?)?b?\s*", text.lower())
+    if match is None or float(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory; write it like 500MB, 4GB or 1.5GiB")
+    return int(float(match[1]) * _UNITS[match[2] or ""])
+
+
+def times_as_long(text: str) -> float:
+    """
+    Parse a factor of time.
+
+    :param text: For example ``"1.5"`` or ``"1.5x"``
+    :return: The factor
+    """
+    try:
+        value = float(text.lower().removesuffix("x"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no factor; write it like 1.5, for at most 1.5 times the time of SB3")
+    return value
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps text, but leaves examples as they are; names the defaults that say something."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, **{"max_help_position": 28, **options})
+        self._action_max_length = 14  # argparse forgets that commands are indented, and would break the line after a long one
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = []
+        for part in text.split("\n\n"):
+            as_it_is = part.startswith("  ") or "\n  " in part
+            parts.append(part if as_it_is else super()._fill_text(part, width, indent))
+        return "\n\n".join(parts)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = action.help
+        silent = action.default is None or action.default is False or action.default == argparse.SUPPRESS
+        said = silent or not action.option_strings or "default" in (text or "")
+        return text if said or text is None else f"{text} (default: %(default)s)"
+
+
+def new_command(
+    commands: argparse._SubParsersAction[Any],
+    name: str,
+    summary: str,
+    description: str,
+    examples: Sequence[str],
+    ending: str = "",
+) -> argparse.ArgumentParser:
+    """
+    Add a command.
+
+    :param commands: Where commands are added
+    :param name: Its name
+    :param summary: What it does, in the list of commands
+    :param description: What it does, in its own help
+    :param examples: What follows the name of the program
+    :param ending: What else to say below the options
+    :return: Its parser
+    """
+    lines = "\n".join(f"  {PROGRAM} {example}" for example in examples)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog="\n\n".join(filter(None, [f"examples:\n{lines}", ending])),
+        formatter_class=HelpFormatter,
+    )
+    return parser

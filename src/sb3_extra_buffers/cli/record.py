@@ -1,0 +1,191 @@
+"""``sb3-extra-buffers record``: play an environment into a recording."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sb3_extra_buffers.cli.errors import OK, UsageError, require_extra
+from sb3_extra_buffers.cli.options import invocation, new_command, whole_number
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from stable_baselines3.common.vec_env import VecEnv
+
+    from sb3_extra_buffers.cli.progress import Stages
+    from sb3_extra_buffers.recording import RecordBuffer
+
+_ALGORITHMS = ("A2C", "DDPG", "DQN", "PPO", "SAC", "TD3")
+
+
+def add_command(commands: argparse._SubParsersAction[Any]) -> None:
+    """
+    Add the command.
+
+    :param commands: Where commands are added
+    """
+    parser = new_command(
+        commands,
+        "record",
+        "play an environment, at random or with a trained model, into a recording",
+        "Play an environment and record what it shows. The recording is compressed, and appears whole or not at all.",
+        [
+            "record Pong",
+            "record CarRacing-v3 --steps 500 --output drive.rec",
+            "record MsPacman --model ppo_MsPacman_4.zip --episodes 3",
+            "record Breakout --frames observation",
+        ],
+        "Loading a model runs code that is saved in it: do that only with models that you trust.",
+    )
+    parser.add_argument("env_id", metavar="ENV_ID", help="id or name of an environment, or MODULE:ID")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the recording (default: the name with .rec)")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--episodes", type=whole_number(1), metavar="N", help="whole episodes to record (default: 1)")
+    amount.add_argument("--steps", type=whole_number(1), metavar="N", help="steps to record, instead")
+    parser.add_argument("--model", type=Path, metavar="ZIP", help="a model that SB3 saved; without one, actions are random")
+    parser.add_argument(
+        "--algorithm", type=str.upper, choices=_ALGORITHMS, metavar="NAME", help="of the model (default: found in it)"
+    )
+    parser.add_argument(
+        "--frames",
+        choices=("render", "observation", "none"),
+        default="render",
+        help="what to record: what it shows to people, what the agent sees, or rewards and actions only",
+    )
+    parser.add_argument(
+        "--stack", type=whole_number(1, 64), metavar="N", help="as for training (default: 4 for Atari, else 1)"
+    )
+    parser.add_argument("--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed of environment and actions")
+    parser.add_argument("--force", action="store_true", help="replace a recording that is there already")
+    parser.set_defaults(run=run)
+
+
+class _Random:
+    """Acts at random."""
+
+    def __init__(self, env: VecEnv, seed: int) -> None:
+        self._space = env.action_space
+        self._space.seed(seed)
+
+    def predict(self, obs: Any, **_: Any) -> tuple[npt.NDArray[Any], None]:
+        """
+        Act.
+
+        :param obs: What is seen
+        :return: One action, and no state
+        """
+        import numpy as np
+
+        return np.stack([self._space.sample()]), None
+
+
+def guess_algorithm(path: Path) -> str:
+    """
+    Find out which algorithm a model is of, without running code from it.
+
+    :param path: The file
+    :return: Name of the algorithm
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = json.loads(archive.read("data"))
+        module = data["policy_class"]["__module__"]
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path} is no model that SB3 saved") from error
+    parts = str(module).upper().split(".")
+    for name in _ALGORITHMS:
+        if name in parts:
+            # TD3's policies serve DDPG, too, which is TD3 with the delay and the noise taken away.
+            return "TD3" if name == "DDPG" else name
+    if parts[0] == "STABLE_BASELINES3":
+        return "PPO" if "clip_range" in data else "A2C"
+    raise UsageError(f"cannot tell which algorithm {path} is of ({module}): name it with --algorithm")
+
+
+def _load_model(path: Path, algorithm: str | None, env: VecEnv) -> Any:
+    import stable_baselines3
+
+    name = algorithm or guess_algorithm(path)
+    try:
+        return getattr(stable_baselines3, name).load(path, env=env, device="cpu")
+    except Exception as error:  # whatever a file of somebody else's makes of it
+        raise UsageError(f"cannot play {path} as a {name} model here: {type(error).__name__}: {error}") from error
+
+
+def run(options: argparse.Namespace) -> int:
+    """
+    Play and record.
+
+    :param options: Parsed options
+    :return: Exit code
+    """
+    require_extra(("psutil", "rich"), "record")
+    from rich.console import Console
+
+    from sb3_extra_buffers.cli.checks import check_file, check_new_file
+    from sb3_extra_buffers.cli.environments import Environments, default_stack, find_environment, make_environments
+    from sb3_extra_buffers.cli.formatting import counted, format_bytes
+    from sb3_extra_buffers.cli.games import ATARI_SUFFIX
+    from sb3_extra_buffers.cli.progress import Stage, show_stages
+    from sb3_extra_buffers.cli.silence import hush
+    from sb3_extra_buffers.recording import VecRecordWrapper
+
+    hush()
+    env_id = find_environment(options.env_id)
+    stack = options.stack if options.stack is not None else default_stack(env_id)
+    wanted = Environments(env_id, 1, stack, options.seed)
+    output = options.output or Path(f"{wanted.title.replace('/', '-')}.rec")
+    check_new_file(output)
+    if output.exists() and not options.force:
+        raise UsageError(f"{output} is there already; --force replaces it")
+    if options.model is not None:
+        check_file(options.model)
+    games = make_environments(wanted, whole_games=True)
+    if options.frames == "render" and games.render_mode != "rgb_array":
+        raise UsageError(f"{env_id} does not show itself as pictures: choose --frames observation, or none")
+    env = VecRecordWrapper(games, frames=options.frames)
+    player: Any = _Random(env, options.seed) if options.model is None else _load_model(options.model, options.algorithm, env)
+    total, unit = (options.steps, "steps") if options.steps else (options.episodes or 1, "episodes")
+    with show_stages(Console(stderr=True), [Stage(f"Record {wanted.title}", total, unit)]) as shown:
+        try:
+            rewards = _play(env, player, total, unit, shown)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"cannot record {env_id}: {error}") from error
+        shown.end(0)
+    buffer: RecordBuffer = env.buffer
+    if env_id.endswith(ATARI_SUFFIX):
+        buffer.metadata["fps"] = 15  # 60 frames a second, of which SB3's preprocessing shows every fourth
+    buffer.save(output, progress=True)
+    usage = buffer.memory_usage()
+    told = f", rewards {', '.join(f'{reward:g}' for reward in rewards[:10])}{' …' if len(rewards) > 10 else ''}"
+    print(f"{counted(len(buffer), 'step')}, {counted(buffer.n_episodes, 'episode')}{told if rewards else ''}")
+    print(
+        f"Written: {output}, {format_bytes(output.stat().st_size)} ({format_bytes(usage.raw_bytes)} uncompressed). "
+        f"Look at it with: {invocation()} view {output}"
+    )
+    env.close()
+    return OK
+
+
+def _play(env: VecEnv, player: Any, total: int, unit: str, shown: Stages) -> list[float]:
+    import numpy as np
+
+    report = shown.begin(0)
+    rewards: list[float] = []
+    reward_so_far = 0.0
+    steps = 0
+    obs: Any = env.reset()
+    state, starts = None, np.ones(1, dtype=bool)
+    while (steps if unit == "steps" else len(rewards)) < total:
+        action, state = player.predict(obs, state=state, episode_start=starts, deterministic=True)
+        obs, reward, starts, _ = env.step(action)
+        steps += 1
+        reward_so_far += float(reward[0])
+        if starts[0]:
+            rewards.append(reward_so_far)
+            reward_so_far = 0.0
+        report(steps if unit == "steps" else len(rewards))
+    return rewards

@@ -1,0 +1,81 @@
+"""What all buffers that take the observations out of SB3's hands have in common: a parent that must not allocate them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.preprocessing import get_obs_shape
+
+
+def hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """
+    Make a space whose observations take no memory, so that the parent class can allocate them.
+
+    :param space: The real one
+    :return: One of the same kind, Dict or not
+    """
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: hollow(part) for key, part in space.spaces.items()})
+    return spaces.Box(0, 0, shape=(0,), dtype=np.uint8)
+
+
+def all_floats(arrays: Any) -> bool:
+    """
+    Tell whether a parent made floats of a hollow space, which is of bytes.
+
+    :param arrays: Its observations, an array or a dict of them
+    :return: Whether it did
+    """
+    return all(array.dtype == np.float32 for array in (arrays.values() if isinstance(arrays, dict) else [arrays]))
+
+
+class HollowParent(BaseBuffer):
+    """Mixin for buffers whose parent was made with a hollow space."""
+
+    def _adopt(self, space: spaces.Space[Any]) -> None:
+        self.observation_space = space
+        self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]
+
+    def _spaces(self) -> dict[str | None, spaces.Space[Any]]:
+        if isinstance(self.observation_space, spaces.Dict):
+            return dict(self.observation_space.spaces.items())
+        return {None: self.observation_space}
+
+    def _dtypes_by_key(self, dtypes: Mapping[str, Any] | None) -> dict[str | None, Mapping[str, Any] | None]:
+        """One choice of types for all keys, or one for some of them."""
+        keys = self._spaces().keys()
+        if dtypes is None or not any(isinstance(value, Mapping) for value in dtypes.values()):
+            return dict.fromkeys(keys, dtypes)
+        if not dtypes.keys() <= keys:
+            raise ValueError(f"dtypes has the keys {list(dtypes)}, but the observation space has {list(keys)}")
+        return {key: dtypes.get(key) if key is not None else None for key in keys}
+
+    @abstractmethod
+    def _install(self) -> None:
+        """Give the parent its arrays of observations, in the form it expects."""
+
+    def _reset_aside(self, cls: type) -> bool:
+        """
+        Have the parent reset itself, without seeing the real space.
+
+        It does so in a copy, and what it has done is taken over in one step: whenever Ctrl-C comes, this buffer is either
+        not reset or reset.
+
+        :param cls: The class whose parent is meant
+        :return: Whether it has forgotten its observations, as rollout buffers do
+        """
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._adopt(hollow(self.observation_space))
+        super(cls, twin).reset()  # type: ignore[arg-type]
+        twin._adopt(self.observation_space)
+        forgets = twin.__dict__["observations"] is not self.__dict__["observations"]
+        if forgets:
+            twin._install()
+        self.__dict__.update(twin.__dict__)
+        return forgets

@@ -1,0 +1,97 @@
+"""What is recorded, checked before anything is written."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_extra_buffers.storage import cast_exactly
+
+FeatureSpec = npt.DTypeLike | tuple[tuple[int, ...], npt.DTypeLike]
+
+
+def check_shape(shape: tuple[int, ...] | None, name: str) -> Any:
+    """
+    Check a shape.
+
+    :param shape: The shape
+    :param name: What it is called
+    :return: The same as a tuple of plain integers, or None
+    """
+    if shape is None:
+        return None
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise TypeError(f"{name} is {shape!r}; a tuple of sizes is wanted, () for a number") from None
+    if any(size < 1 for size in sizes):
+        raise ValueError(f"{name} is {sizes}; sizes start at 1")
+    return sizes
+
+
+def check_dtype(dtype: npt.DTypeLike, name: str) -> np.dtype[Any]:
+    """
+    Check the type of elements.
+
+    :param dtype: The type
+    :param name: What it is called
+    :return: The type
+    """
+    found = np.dtype(dtype)
+    if found.kind not in "biufc":
+        raise TypeError(f"{name} is {found}; numbers and booleans can be recorded")
+    return found
+
+
+def check_feature(name: str, spec: FeatureSpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """
+    Check what is said of a feature.
+
+    :param name: Its name
+    :param spec: The type of a number, or ``(shape, type)``
+    :return: Shape and type
+    """
+    shape, dtype = spec if isinstance(spec, tuple) else ((), spec)
+    return check_shape(shape, f"the shape of feature {name!r}"), check_dtype(dtype, f"the type of feature {name!r}")
+
+
+def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """
+    Check that JSON can hold metadata.
+
+    :param metadata: The metadata
+    :return: What JSON makes of it
+    """
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(metadata or {}), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"metadata must be what JSON can hold: {error}") from error
+    return plain
+
+
+def as_stored(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+    """
+    Bring a value to the shape and type that it is stored as, if that changes nothing.
+
+    :param value: What was given
+    :param shape: The shape
+    :param dtype: The type
+    :param name: What it is called
+    :return: The value; the same array where nothing is to do
+    """
+    array = value if type(value) is np.ndarray else np.asarray(value)
+    if array.shape != shape:
+        if shape or array.size != 1:
+            raise ValueError(f"{name} has shape {array.shape}, but this recording was made for {shape}")
+        array = array.reshape(())
+    if array.dtype == dtype:
+        return array
+    try:
+        return cast_exactly(array, dtype, dtype)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} of type {array.dtype} cannot be recorded as {dtype} without a change: {error}") from error

@@ -1,0 +1,122 @@
+"""What comes out of a recording: records, and views of its episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from sb3_extra_buffers.recording.buffers import RecordBuffer
+
+
+class Record(NamedTuple):
+    """
+    One step, or several: then every field is an array with a leading axis.
+
+    :param frame: What was seen before the action; None if frames are not recorded
+    :param reward: What the action brought
+    :param action: The action
+    :param features: Named features
+    :param done: Whether the episode ended with it
+    :param truncated: Whether it ended by a time limit, or was cut off, and not by itself
+    """
+
+    frame: Any
+    reward: Any
+    action: Any
+    features: dict[str, Any]
+    done: Any
+    truncated: Any
+
+
+class Episode:
+    """
+    A view of the steps of one episode. Nothing is read before it is asked for.
+
+    :param buffer: The recording
+    :param number: Number of the episode, counted from the first that was ever recorded
+    :param start: Number of its first step that is still there, counted likewise
+    :param stop: Number of the step after its last
+    :param is_cut: Whether its beginning was overwritten, since the ring is smaller than the recording
+    """
+
+    def __init__(self, buffer: RecordBuffer, number: int, start: int, stop: int, is_cut: bool) -> None:
+        self.buffer = buffer
+        self.number = number
+        self.start = start
+        self.stop = stop
+        self.is_cut = is_cut
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __repr__(self) -> str:
+        state = "done" if self.done else "open"
+        return f"Episode(number={self.number}, steps={len(self)}, {state}{', cut' if self.is_cut else ''})"
+
+    def _numbers(self) -> npt.NDArray[np.int64]:
+        return np.arange(self.start, self.stop, dtype=np.int64)
+
+    @property
+    def frames(self) -> npt.NDArray[Any] | None:
+        """All frames, decoded; None if frames are not recorded. ``iter_frames`` needs less memory."""
+        return self.buffer._read_frames(self._numbers())
+
+    @property
+    def rewards(self) -> npt.NDArray[np.float64]:
+        """The rewards."""
+        return self.buffer._read("reward", self._numbers())
+
+    @property
+    def total_reward(self) -> float:
+        """Their sum."""
+        return float(self.rewards.sum())
+
+    @property
+    def actions(self) -> npt.NDArray[Any]:
+        """The actions."""
+        return self.buffer._read("action", self._numbers())
+
+    @property
+    def features(self) -> dict[str, npt.NDArray[Any]]:
+        """The features, by name."""
+        return self.buffer._read_features(self._numbers())
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode came to an end; one that is still running, or was given up, did not."""
+        return self.buffer._flags_at(self.stop - 1)[0]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a time limit ended it."""
+        return self.buffer._flags_at(self.stop - 1)[1]
+
+    @property
+    def terminated(self) -> bool:
+        """Whether it ended by itself."""
+        return self.done and not self.truncated
+
+    @property
+    def final_frame(self) -> npt.NDArray[Any] | None:
+        """What was seen after the last action, if that was recorded."""
+        return self.buffer._final_frame(self.stop - 1)
+
+    def iter_frames(self, batch: int = 64) -> Iterator[npt.NDArray[Any]]:
+        """
+        Iterate over the frames, of which only some are decoded at a time. The final frame is not among them.
+
+        :param batch: How many to decode at a time
+        :return: The frames, one by one
+        """
+        for start in range(self.start, self.stop, batch):
+            frames = self.buffer._read_frames(np.arange(start, min(start + batch, self.stop), dtype=np.int64))
+            if frames is None:
+                return
+            yield from frames
+
+    def __getitem__(self, index: Any) -> Record:
+        return self.buffer._records(self._numbers()[index])

@@ -1,0 +1,189 @@
+"""Episodes as videos and contact sheets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sb3_extra_buffers.recording.atomic import written_beside
+from sb3_extra_buffers.recording.buffers import RecordBuffer
+from sb3_extra_buffers.recording.optional import need, with_progress
+from sb3_extra_buffers.recording.pictures import (
+    Picture,
+    as_rgb,
+    check_scale,
+    choose_episode,
+    colour_codes,
+    draw_number,
+    encode_png,
+    enlarge,
+    evenly_spaced,
+    palette_of,
+)
+from sb3_extra_buffers.recording.records import Episode
+
+_HEIGHT = 240
+_FASTEST_GIF = 50  # browsers slow down what has less than two hundredths of a second a frame
+
+
+def export_video(
+    recording: RecordBuffer | Episode,
+    path: str | os.PathLike[str],
+    episode: int = 0,
+    fps: float | None = None,
+    progress: bool = True,
+    scale: int | None = None,
+    quality: int = 8,
+) -> None:
+    """
+    Export an episode as a video, with its final frame if that was recorded.
+
+    :param recording: A recording, or one episode
+    :param path: Where: a name that ends with ``.mp4`` or ``.gif``
+    :param episode: Which episode of a recording, from the end if negative
+    :param fps: Frames a second; what the recording says (``metadata["fps"]``), or 30, by default
+    :param progress: Whether to show a progress bar (on a terminal)
+    :param scale: Draw each pixel as a square of this size; by default frames are made at least 240 pixels high
+    :param quality: Quality of an mp4, from 1 to 10
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".mp4", ".gif"):
+        raise ValueError(f"{os.fspath(path)} ends with {suffix or 'no suffix'!r}; videos can be .mp4 or .gif")
+    if not 1 <= quality <= 10:
+        raise ValueError(f"quality is {quality}; allowed: 1 to 10")
+    chosen = choose_episode(recording, episode)
+    rate = choose_fps(chosen.buffer, fps)
+    pictures = _pictures(chosen)
+    first = next(pictures)
+    size = check_scale(scale, max(1, math.ceil(_HEIGHT / first.shape[0])))
+    everything = (enlarge(picture, size) for picture in itertools.chain([first], pictures))
+    shown = with_progress(everything, count_pictures(chosen), f"writing {Path(path).name}", "frame", progress)
+    with written_beside(path) as beside:
+        if suffix == ".mp4":
+            _write_mp4(beside, shown, rate, quality)
+        else:
+            _write_gif(beside, shown, rate)
+
+
+def choose_fps(recording: RecordBuffer, fps: float | None) -> float:
+    """
+    Choose how fast to show a recording.
+
+    :param recording: The recording
+    :param fps: What was asked for, if anything
+    :return: Frames a second
+    """
+    said = recording.metadata.get("fps") if fps is None else fps
+    rate = float(said) if isinstance(said, (int, float)) else 30.0
+    if not (rate > 0 and math.isfinite(rate)):
+        raise ValueError(f"fps is {rate}; a number above 0 is wanted")
+    return rate
+
+
+def count_pictures(episode: Episode) -> int:
+    """
+    Count what there is to see of an episode.
+
+    :param episode: The episode
+    :return: Its steps, and one more if its final frame is there
+    """
+    return len(episode) + (episode.final_frame is not None)
+
+
+def _pictures(episode: Episode) -> Iterator[Picture]:
+    final = episode.final_frame
+    return map(as_rgb, itertools.chain(episode.iter_frames(), [] if final is None else [final]))
+
+
+def _write_mp4(path: Path, pictures: Iterator[Picture], fps: float, quality: int) -> None:
+    ffmpeg = need("imageio_ffmpeg", "recording", "writing an mp4")
+    first = _even(next(pictures))
+    height, width = first.shape[:2]
+    writer = ffmpeg.write_frames(
+        str(path), (width, height), fps=fps, quality=quality, codec="libx264", macro_block_size=2, ffmpeg_log_level="error"
+    )
+    try:
+        writer.send(None)
+        writer.send(first)
+        for picture in pictures:
+            writer.send(np.ascontiguousarray(_even(picture)))
+    finally:
+        writer.close()
+
+
+def _even(picture: Picture) -> Picture:
+    """Repeat the last line or column where their number is odd: players want half as many dots of colour as of light."""
+    height, width = picture.shape[:2]
+    if height % 2 == 0 and width % 2 == 0:
+        return np.ascontiguousarray(picture)
+    return np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+
+
+def _write_gif(path: Path, pictures: Iterator[Picture], fps: float) -> None:
+    image = need("PIL.Image", "recording", "writing a gif")
+    every = math.ceil(fps / _FASTEST_GIF)
+    images = (_with_palette(picture, image) for picture in itertools.islice(pictures, 0, None, every))
+    hundredths = max(round(100 * every / fps), 2)
+    first = next(images)
+    first.save(path, format="GIF", save_all=True, append_images=images, duration=10 * hundredths, loop=0, optimize=False)
+
+
+def _with_palette(picture: Picture, image: Any) -> Any:
+    """A gif has 256 colours a frame. Where a frame has no more, as those of games, it is shown exactly."""
+    colours, places = np.unique(colour_codes(picture), return_inverse=True)
+    if len(colours) > 256:
+        return image.fromarray(picture).quantize(256, dither=image.Dither.NONE)
+    indexed = image.fromarray(places.astype(np.uint8).reshape(picture.shape[:2]), mode="P")
+    indexed.putpalette(palette_of(colours).tobytes())
+    return indexed
+
+
+def export_contact_sheet(
+    recording: RecordBuffer | Episode,
+    path: str | os.PathLike[str],
+    episode: int = 0,
+    columns: int = 8,
+    rows: int = 6,
+    scale: int | None = None,
+) -> None:
+    """
+    Export frames of an episode, evenly spaced from the first to the last, side by side as a PNG. Below each one is the number
+    of its step.
+
+    :param recording: A recording, or one episode
+    :param path: Where: a name that ends with ``.png``
+    :param episode: Which episode of a recording, from the end if negative
+    :param columns: Frames beside each other
+    :param rows: Frames below each other, at most
+    :param scale: Draw each pixel as a square of this size; 1 by default
+    """
+    if Path(path).suffix.lower() != ".png":
+        raise ValueError(f"{os.fspath(path)} must end with .png")
+    if columns < 1 or rows < 1:
+        raise ValueError(f"a sheet of {columns} columns and {rows} rows holds no frames")
+    chosen = choose_episode(recording, episode)
+    size = check_scale(scale, 1)
+    places = evenly_spaced(count_pictures(chosen), columns * rows)
+    pictures = [enlarge(as_rgb(_frame_at(chosen, place)), size) for place in places]
+    height, width = pictures[0].shape[:2]
+    gap, dot = max(2, width // 40), max(1, width // 80)
+    cell_height, cell_width = height + 7 * dot + gap, width + gap
+    columns = min(columns, len(pictures))
+    lines = -(-len(pictures) // columns)
+    sheet = np.full((lines * cell_height + gap, columns * cell_width + gap, 3), 24, np.uint8)
+    for order, (place, picture) in enumerate(zip(places, pictures, strict=True)):
+        top, left = gap + order // columns * cell_height, gap + order % columns * cell_width
+        sheet[top : top + height, left : left + width] = picture
+        draw_number(sheet, place, top + height + dot, left + width, dot)
+    with written_beside(path) as beside:
+        beside.write_bytes(encode_png(sheet))
+
+
+def _frame_at(episode: Episode, place: int) -> Any:
+    return episode.final_frame if place == len(episode) else episode[place].frame

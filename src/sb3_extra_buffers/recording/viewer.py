@@ -1,0 +1,183 @@
+"""A recording as one HTML file that shows its episodes, offline."""
+
+from __future__ import annotations
+
+import base64
+import html
+import itertools
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_extra_buffers import __version__
+from sb3_extra_buffers.recording.archive import code_frames
+from sb3_extra_buffers.recording.atomic import written_beside
+from sb3_extra_buffers.recording.buffers import RecordBuffer
+from sb3_extra_buffers.recording.optional import with_progress
+from sb3_extra_buffers.recording.pictures import Picture, are_pictures, as_rgb, colour_codes, palette_of
+from sb3_extra_buffers.recording.records import Episode
+from sb3_extra_buffers.recording.video import choose_fps, count_pictures
+
+_CHUNK_PIXELS = 2_000_000  # decoded by the browser in a few hundredths of a second
+_MOST_CHUNK_FRAMES = 64
+_LONGEST_FEATURE = 32
+
+
+def write_viewer(
+    recording: RecordBuffer,
+    path: str | os.PathLike[str],
+    episodes: Sequence[int] | None = None,
+    title: str | None = None,
+    fps: float | None = None,
+    progress: bool = False,
+) -> None:
+    """
+    Write a page to look at episodes with: one file that needs no network and no server.
+
+    :param recording: The recording
+    :param path: Where: a name that ends with ``.html``
+    :param episodes: Which episodes, by their place, from the end if negative; all by default
+    :param title: Heading; the environment's id (``metadata["env_id"]``) by default
+    :param fps: Frames a second at normal speed; what the recording says (``metadata["fps"]``), or 30, by default
+    :param progress: Whether to show a progress bar (on a terminal)
+    """
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"{os.fspath(path)} must end with .html")
+    everything = list(recording.episodes())
+    chosen = everything if episodes is None else [recording.episode(index) for index in episodes]
+    heading = title or str(recording.metadata.get("env_id") or "Recording")
+    shape = recording.frame_shape
+    size = as_rgb(np.zeros(shape, recording.frame_dtype)).shape[:2] if shape is not None and are_pictures(shape) else None
+    chunk_frames = 1 if size is None else min(max(_CHUNK_PIXELS // math.prod(size), 1), _MOST_CHUNK_FRAMES)
+    data: dict[str, Any] = {
+        "title": heading,
+        "about": _about(recording, chosen, len(everything)),
+        "made": f"made by sb3-extra-buffers {__version__}",
+        "fps": choose_fps(recording, fps),
+        "picture": None if size is None else {"height": size[0], "width": size[1]},
+        "chunkFrames": chunk_frames,
+        "actions": _about_actions(recording, chosen),
+        "episodes": [],
+    }
+    n_chunks = 0
+    for episode in chosen:
+        pictures = 0 if size is None else count_pictures(episode)
+        data["episodes"].append({**_episode(episode), "pictures": pictures, "firstChunk": n_chunks})
+        n_chunks += -(-pictures // chunk_frames)
+    drawn = chosen if size is not None else []
+    chunks = itertools.chain.from_iterable(_chunks(episode, chunk_frames) for episode in drawn)
+    here = files("sb3_extra_buffers.recording")
+    page = here.joinpath("viewer.html").read_text(encoding="utf-8")
+    before, after = page.split("{{chunks}}")
+    with written_beside(path) as beside, open(beside, "w", encoding="utf-8", newline="\n") as file:
+        file.write(before.replace("{{title}}", html.escape(heading)).replace("{{data}}", _json(data)))
+        shown = with_progress(chunks, n_chunks, f"writing {Path(path).name}", "chunk", progress)
+        for number, chunk in enumerate(shown):
+            file.write(f'<script type="text/plain" id="chunk-{number}"{chunk}</script>\n')
+        file.write(after.replace("{{script}}", here.joinpath("viewer.js").read_text(encoding="utf-8")))
+
+
+def _json(data: Any) -> str:
+    # Inside of a script element nothing but its own end may look like a tag.
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _about(recording: RecordBuffer, chosen: list[Episode], total: int) -> str:
+    steps = sum(len(episode) for episode in chosen)
+    parts = [f"{len(chosen):,} episode{'' if len(chosen) == 1 else 's'}", f"{steps:,} step{'' if steps == 1 else 's'}"]
+    if len(chosen) < total:
+        parts[0] = f"{len(chosen):,} of {total:,} episodes"
+    if recording.frame_shape is not None:
+        shown = {"render": "rendered frames", "observation": "observations"}.get(str(recording.metadata.get("frames")))
+        parts.append(f"{shown or 'frames'} of {'x'.join(map(str, recording.frame_shape))}")
+    return ", ".join(parts)
+
+
+def _about_actions(recording: RecordBuffer, chosen: list[Episode]) -> dict[str, Any]:
+    space = recording.metadata.get("action_space")
+    space = space if isinstance(space, dict) else {}
+    meanings = recording.metadata.get("action_meanings")
+    meanings = [str(meaning) for meaning in meanings] if isinstance(meanings, list) else []
+    discrete = recording.action_shape == () and recording.action_dtype.kind in "iub"
+    start = space["start"] if isinstance(space.get("start"), int) else 0
+    if not discrete:
+        limits = {"low": _limits(space, "low"), "high": _limits(space, "high")}
+        return {"discrete": False, "meanings": [], "start": 0, "n": 0, **limits}
+    seen = [int(action) for episode in chosen for action in np.unique(episode.actions)]
+    start = min(start, *seen) if seen else start
+    n = max(space["n"] if isinstance(space.get("n"), int) else 0, len(meanings), max(seen, default=start) - start + 1)
+    # With hundreds of actions a list of those that were never taken helps nobody, and some of them would be far apart.
+    return {"discrete": n <= 1024, "meanings": meanings, "start": start, "n": n if n <= 64 else 0, "low": None, "high": None}
+
+
+def _limits(space: dict[str, Any], key: str) -> list[float] | None:
+    try:
+        limits = np.broadcast_to(np.array(space[key], np.float64), tuple(space["shape"])).reshape(-1)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return limits.tolist() if np.isfinite(limits).all() else None
+
+
+def _episode(episode: Episode) -> dict[str, Any]:
+    features = {name: values for name, values in episode.features.items() if math.prod(values.shape[1:]) <= _LONGEST_FEATURE}
+    return {
+        "number": episode.number,
+        "cut": episode.is_cut,
+        "end": ("truncated" if episode.truncated else "terminated") if episode.done else "open",
+        "rewards": _plain(episode.rewards),
+        "actions": _plain(episode.actions),
+        "features": {name: _plain(values) for name, values in features.items()},
+    }
+
+
+def _plain(values: npt.NDArray[Any]) -> list[Any]:
+    """Numbers as JSON has them: short, and null for what it does not have."""
+    if values.ndim > 1:
+        values = values.reshape(len(values), -1)
+    if values.dtype.kind == "c":
+        values = values.astype(str)
+    elif values.dtype.kind == "f" and np.isfinite(values).all() and (values == np.rint(values)).all():
+        values = values.astype(np.int64) if (np.abs(values) < 1 << 53).all() else values
+    listed: list[Any] = values.tolist()
+    if values.dtype.kind != "f":
+        return listed
+
+    def short(value: Any) -> Any:
+        if isinstance(value, list):
+            return [short(one) for one in value]
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+
+    return [short(value) for value in listed]
+
+
+def _chunks(episode: Episode, chunk_frames: int) -> Iterator[str]:
+    """Attributes and content of an element that holds some frames."""
+    final = episode.final_frame
+    frames = itertools.chain(episode.iter_frames(), [] if final is None else [final])
+    while some := list(itertools.islice(frames, chunk_frames)):
+        pixels, palette = _with_palette(np.stack([as_rgb(frame) for frame in some]))
+        coding, array = code_frames(pixels)
+        packed = zlib.compress(array, 6)
+        colours = "" if palette is None else f' data-palette="{palette.tobytes().hex()}"'
+        yield f' data-coding="{coding}"{colours}>{base64.b64encode(packed).decode()}'
+
+
+def _with_palette(pictures: Picture) -> tuple[Picture, Picture | None]:
+    """One byte a pixel and a palette, where there are no more than 256 colours, as in most games."""
+    codes = colour_codes(pictures)
+    is_used = np.zeros(1 << 24, np.bool_)
+    is_used[codes] = True
+    colours = np.flatnonzero(is_used)
+    if len(colours) > 256:
+        return np.ascontiguousarray(pictures), None
+    places = np.zeros(1 << 24, np.uint8)
+    places[colours] = np.arange(len(colours))
+    return places[codes], palette_of(colours)

@@ -1,0 +1,251 @@
+"""
+ViZDoom as a Gymnasium environment: the picture, or a mask that says what each of its pixels shows.
+
+Masks come from ViZDoom's labels buffer. That buffer numbers the objects in view, and numbers them anew in every frame; here
+each object is given the value of its class instead, so that a monster looks the same wherever it stands and whoever stands
+beside it. That is what a network can learn from, and what compresses well.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
+
+from sb3_extra_buffers.codecs._optional import install_hint
+from sb3_extra_buffers.training_utils._workers import main_hidden
+
+__all__ = ["MASK_VALUES", "VizdoomEnv", "make_env"]
+
+_CLASSES = (
+    *("wall", "floor", "self", "gore", "other", "ammo", "weapon"),
+    *("armor", "health", "key", "power", "projectile", "player", "monster"),
+)
+MASK_VALUES: dict[str, int] = {name: round(255 * i / (len(_CLASSES) - 1)) for i, name in enumerate(_CLASSES)}
+"""The value of each class in a mask. They are spread over 0 to 255, as SB3 divides by 255 before a network sees them."""
+
+# ViZDoom knows more categories; those that are not here are "other".
+_CLASS_OF_CATEGORY = {
+    **{"Self": "self", "Gore": "gore", "Gibs": "gore", "Ammo": "ammo", "Weapon": "weapon", "Armor": "armor"},
+    **{"Health": "health", "Key": "key", "Power": "power", "Powerup": "power", "Artifact": "power"},
+    **{"Explosive": "projectile", "Player": "player", "Monster": "monster"},
+}
+# In the labels buffer everything that is no object has one of two values: walls 0, floors and ceilings 1.
+_FLOOR = 1
+_KINDS = {"rgb": 3, "mask": 1, "labels": 1}
+
+Array = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def _import_vizdoom() -> ModuleType:
+    try:
+        import vizdoom
+    except ImportError as error:
+        raise ImportError(f"ViZDoom environments need vizdoom; install it with `{install_hint('vizdoom')}`") from error
+    return vizdoom
+
+
+def _config_of(scenario: str) -> Path:
+    """
+    Find the file of a scenario.
+
+    :param scenario: Name of one that comes with ViZDoom, or the path of a ``.cfg`` file
+    :return: The file
+    """
+    bundled = Path(_import_vizdoom().scenarios_path)
+    if scenario.endswith(".cfg"):
+        path = Path(scenario)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no scenario file {scenario!r}")
+        return path
+    path = bundled / f"{scenario}.cfg"
+    if not path.is_file():
+        names = ", ".join(sorted(file.stem for file in bundled.glob("*.cfg") if file.with_suffix(".wad").exists()))
+        raise ValueError(f"ViZDoom has no scenario {scenario!r}; it has: {names}. A file of your own ends in .cfg")
+    return path
+
+
+class VizdoomEnv(gym.Env[Array, np.int64]):
+    """
+    One game of Doom. It is made of plain values, so a factory for ``SubprocVecEnv`` is ``partial(VizdoomEnv, ...)``.
+
+    There is one action for each button of the scenario that is pressed or not; buttons that take an amount are left out.
+    An episode that runs out of time is truncated, any other end terminates it. The game has no picture once it is over, so
+    the last observation of an episode is the last one that was seen.
+
+    ``render()`` gives the picture in full size, whatever is observed.
+
+    :param scenario: Name of a scenario that comes with ViZDoom, for example ``"basic"``, or the path of a ``.cfg`` file
+    :param observe: ``"rgb"`` for the picture, ``"mask"`` for a class for each pixel (``MASK_VALUES``), ``"labels"`` for
+        ViZDoom's labels buffer as it is
+    :param resolution: Width and height that ViZDoom renders; (160, 120) is the smallest
+    :param shrink: Make width and height of observations so many times smaller; pictures are averaged, masks thinned out
+    :param frame_skip: Tics of the game in a step; a second has 35
+    :param render_mode: ``"rgb_array"`` or None; ``render()`` gives a picture either way
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 35}  # noqa: RUF012  (Gymnasium's way)
+
+    def __init__(
+        self,
+        scenario: str = "basic",
+        observe: str = "rgb",
+        resolution: tuple[int, int] = (160, 120),
+        shrink: int = 1,
+        frame_skip: int = 4,
+        render_mode: str | None = "rgb_array",
+    ) -> None:
+        vizdoom = _import_vizdoom()
+        config = _config_of(scenario)
+        width, height = resolution
+        size = getattr(vizdoom.ScreenResolution, f"RES_{width}X{height}", None)
+        if size is None:
+            raise ValueError(
+                f"ViZDoom renders no {width}x{height}; take for example 160x120, 320x240 or 640x480, and shrink it"
+            )
+        if observe not in _KINDS:
+            raise ValueError(f"observe must be one of {', '.join(map(repr, _KINDS))}, not {observe!r}")
+        if shrink < 1 or width % shrink or height % shrink:
+            raise ValueError(f"shrink must divide both {width} and {height}, got {shrink}")
+        if frame_skip < 1:
+            raise ValueError(f"frame_skip must be at least 1, got {frame_skip}")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode must be 'rgb_array' or None, not {render_mode!r}: there is no window")
+
+        self.render_mode = render_mode
+        self.observe, self.shrink, self.frame_skip = observe, shrink, frame_skip
+        self.game = vizdoom.DoomGame()
+        self.game.load_config(str(config))
+        # ViZDoom would write its settings to the current folder.
+        self.game.set_doom_config_path(os.devnull)
+        self.game.set_screen_resolution(size)
+        self.game.set_screen_format(vizdoom.ScreenFormat.RGB24)
+        self.game.set_labels_buffer_enabled(observe != "rgb")
+        self.game.set_window_visible(False)
+        buttons = self.game.get_available_buttons()
+        pressed = [i for i, button in enumerate(buttons) if not vizdoom.is_delta_button(button)]
+        self._presses = [[float(i == button) for i in range(len(buttons))] for button in pressed]
+
+        shape = (height // shrink, width // shrink, _KINDS[observe])
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = spaces.Discrete(len(self._presses))
+        self._last: Array = np.zeros(shape, np.uint8)
+        self._screen: Array = np.zeros((height, width, 3), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """
+        Begin an episode.
+
+        :param seed: Seed of the game, as Gymnasium has it
+        :param options: None are known
+        :return: The observation, and an empty dict
+        """
+        super().reset(seed=seed)
+        if seed is not None:
+            self.game.set_seed(seed % 2**32)
+        if self.game.is_running():
+            self.game.new_episode()
+        else:
+            self.game.init()
+        return self._look(), {}
+
+    def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """
+        Press one button for as many tics as ``frame_skip`` says.
+
+        :param action: Which one
+        :return: What Gymnasium has a step return
+        """
+        reward = float(self.game.make_action(self._presses[int(action)], self.frame_skip))
+        over = bool(self.game.is_episode_finished())
+        timeout = over and bool(self.game.is_episode_timeout_reached()) and not self.game.is_player_dead()
+        return self._look(), reward, over and not timeout, timeout, {}
+
+    def _look(self) -> Array:
+        state = self.game.get_state()
+        if state is None:  # the game is over
+            return self._last.copy()
+        self._screen = state.screen_buffer
+        k = self.shrink
+        if self.observe == "rgb":
+            frame = state.screen_buffer
+            if k > 1:
+                height, width, _ = self.observation_space.shape or ()
+                frame = frame.reshape(height, k, width, k, 3).mean(axis=(1, 3)).astype(np.uint8)
+        else:
+            frame = state.labels_buffer[k // 2 :: k, k // 2 :: k, None]
+            if self.observe == "mask":
+                value_of = np.zeros(256, np.uint8)
+                value_of[_FLOOR] = MASK_VALUES["floor"]
+                for label in state.labels:
+                    value_of[label.value] = MASK_VALUES[_CLASS_OF_CATEGORY.get(label.object_category, "other")]
+                frame = value_of[frame]
+        self._last = np.array(frame)
+        return self._last.copy()
+
+    def render(self) -> Array:
+        """
+        Give the last picture of the game.
+
+        :return: RGB, in the size that ViZDoom renders
+        """
+        return self._screen.copy()
+
+    def close(self) -> None:
+        """End the game and its process."""
+        self.game.close()
+
+
+def make_env(
+    scenario: str = "basic",
+    n_envs: int = 1,
+    vec_env_cls: Callable[[list[Callable[[], gym.Env[Any, Any]]]], VecEnv] = SubprocVecEnv,
+    framestack: int | None = None,
+    seed: int | None = None,
+    reward_scale: float = 1.0,
+    **env_kwargs: Any,
+) -> VecEnv:
+    """
+    Create ViZDoom environments, each with a ``Monitor``.
+
+    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` on their account.
+
+    :param scenario: As ``VizdoomEnv`` takes it
+    :param n_envs: Number of environments
+    :param vec_env_cls: What makes a ``VecEnv`` from the list of environment factories; one environment always gets a
+        ``DummyVecEnv``
+    :param framestack: Number of frames an observation holds; None or below 2 for no stacking
+    :param seed: Seed of the first environment, the others follow
+    :param reward_scale: Multiply rewards by this, for the algorithm only: ``Monitor`` reports those of the game
+    :param env_kwargs: Passed to ``VizdoomEnv``, for example ``observe="mask"``
+    :return: The vectorized environment; observations are channel-last
+    """
+    if n_envs < 1:
+        raise ValueError(f"n_envs must be at least 1, got {n_envs}")
+    # An error inside a worker reaches the parent as a broken pipe: what is wrong is found out here. The game starts at reset.
+    VizdoomEnv(scenario, **env_kwargs).close()
+
+    make_venv = DummyVecEnv if n_envs == 1 else vec_env_cls
+    scaled = partial(gym.wrappers.TransformReward, func=partial(operator.mul, reward_scale))
+    with main_hidden():
+        venv = make_vec_env(
+            partial(VizdoomEnv, scenario, **env_kwargs),
+            n_envs=n_envs,
+            seed=seed,
+            # SB3 only calls them.
+            vec_env_cls=cast(type[SubprocVecEnv], make_venv),
+            wrapper_class=None if reward_scale == 1 else scaled,
+        )
+    if framestack is None or framestack < 2:
+        return venv
+    return VecFrameStack(venv, n_stack=framestack)

@@ -1,0 +1,30 @@
+"""What tests of commands share."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch as th
+
+from sb3_extra_buffers.cli import children
+from sb3_extra_buffers.cli.children import Call
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Spares a test the start of processes; what those would have changed is changed back."""
+    logger, threads, gym_level = logging.getLogger("sb3_extra_buffers"), th.get_num_threads(), gym.logger.min_level
+    level = logger.level
+
+    def run(*calls: Call) -> list[Any]:
+        return [call.task(*call.args, call.report) for call in calls]
+
+    monkeypatch.setattr(children, "run_in_children", run)
+    with warnings.catch_warnings():
+        yield
+    logger.setLevel(level)
+    th.set_num_threads(threads)
+    gym.logger.min_level = gym_level

@@ -1,0 +1,276 @@
+"""The benchmark and the recommendation: small ones from end to end, what they choose, and that their lines run."""
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sb3_extra_buffers.cli import main
+from sb3_extra_buffers.cli.environments import Environments, find_environment
+from sb3_extra_buffers.cli.errors import CommandError, UsageError
+from sb3_extra_buffers.cli.options import byte_count, times_as_long
+
+for module in ("matplotlib", "psutil", "rich"):
+    pytest.importorskip(module)
+
+from sb3_extra_buffers.cli.bench.compare import Results, Source  # noqa: E402
+from sb3_extra_buffers.cli.measuring import Measured, batch_digest, make_buffer, measure  # noqa: E402
+from sb3_extra_buffers.cli.played import Played, play  # noqa: E402
+from sb3_extra_buffers.cli.recommend.choice import Candidate, candidates, choose  # noqa: E402
+from sb3_extra_buffers.cli.recommend.script import choose_algorithm, write_script  # noqa: E402
+
+SB3 = Measured(None, 1000, 1000, 10.0, 10.0, 30.0, "a")
+
+
+def ignore(done: int) -> None:
+    pass
+
+
+def test_bench_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ale_py")
+    output = tmp_path / "out"
+    options = ["--size", "200", "--n-envs", "2", "--methods", "delta,gzip1", "--output", str(output)]
+    assert main(["bench", "pong", *options]) == 0
+    shown = capfd.readouterr()
+    assert "Pong: 200 transitions, 2 environments, stacks of 4" in shown.out
+    assert shown.out.count("identical") == 2 and "SB3's own" in shown.out
+    assert all(line.startswith("[") for line in shown.err.splitlines()), shown.err
+
+    figures = json.loads((output / "bench.json").read_text(encoding="utf-8"))
+    assert figures["transitions"] == 200 and figures["raw_bytes_per_transition"] == 2 * 4 * 84 * 84
+    assert list(figures["methods"]) == ["delta", "gzip/1"] or list(figures["methods"]) == ["delta", "gzip1"]
+    for method in figures["methods"].values():
+        assert method["identical"] and 0 < method["stored_bytes"] < 0.2 * figures["sb3"]["stored_bytes"]
+        assert method["of_sb3"]["sample_us"] == pytest.approx(method["sample_us"] / figures["sb3"]["sample_us"])
+    assert figures["sb3"]["stored_bytes"] == 200 * 2 * 4 * 84 * 84
+    assert (output / "bench.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def record_spots(path: Path, steps: int = 60) -> None:
+    from sb3_extra_buffers.recording import RecordWrapper
+
+    find_environment("cli_envs:Spots-v0")
+    env = RecordWrapper(gym.make("Spots-v0", render_mode="rgb_array"))
+    for step in range(steps):
+        if step % 20 == 0:
+            env.reset(seed=step)
+        env.step(0)
+    env.buffer.save(path)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_bench_of_a_recording(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "play.rec"
+    record_spots(path)
+    options = ["--stack", "3", "--size", "100", "--methods", "gzip1", "--no-plot", "--output", str(tmp_path)]
+    assert main(["bench", str(path), *options]) == 0
+    shown = capfd.readouterr().out
+    assert "play.rec: 100 transitions, stacks of 3" in shown
+    figures = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert "(9, 40, 40)" in figures["observation_space"] and figures["environment"] is None
+    assert not (tmp_path / "bench.png").exists()
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_recording_is_shown_as_it_was(tmp_path: Path) -> None:
+    from sb3_extra_buffers.cli.played import replay_recording
+    from sb3_extra_buffers.recording import load_recording
+
+    path = tmp_path / "play.rec"
+    record_spots(path)
+    played = replay_recording(path, 70, None, ignore)
+    recording = load_recording(path)
+    steps = list(played.replay())
+    assert played.observation_space.shape == (3, 40, 40) and len(steps) == 70
+    for number, step in enumerate(steps):
+        frame = recording[number % 60].frame
+        assert np.array_equal(step.obs[0], frame.transpose(2, 0, 1))
+        assert step.done[0] == (number % 20 == 19)
+        if number % 20 < 19:
+            assert np.array_equal(step.next_obs[0], recording[number % 60 + 1].frame.transpose(2, 0, 1))
+    assert np.array_equal(steps[19].next_obs[0], recording.episode(0).final_frame.transpose(2, 0, 1))
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["CartPol"], ["did you mean", "CartPole-v1"]),
+        (["nothing.rec"], ["there is no recording nothing.rec"]),
+        ([__file__], ["test_cli_bench.py"]),
+        (["CartPole-v1", "--methods", "zstdd"], ["unknown compression method 'zstdd'"]),
+        (["CartPole-v1", "--methods", ","], ["--methods names none"]),
+        (["CartPole-v1", "--output", __file__], ["cannot make the folder"]),
+        (["cli_envs:Broken-v0", "--no-plot", "--methods", "gzip"], ["the simulator is not licensed"]),
+        (["cli_envs:Spots-v0", "--no-plot", "--methods", "gzip", "--size", "999_999_999"], ["choose a smaller --size"]),
+    ],
+)
+def test_mistakes(argv: list[str], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", *argv]) == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in words), message
+    assert "Traceback" not in message
+
+
+def results(**changes: Any) -> Results:
+    ours = [replace(SB3, method=name, memory_bytes=10 * n, digest="a") for n, name in enumerate(("delta", "gzip"), start=1)]
+    found = Results(Source(Environments("CartPole-v1", 4)), 100, 2 * 100, ("Box", "Discrete"), SB3, ours)
+    return replace(found, **changes)
+
+
+def test_a_wrong_sample_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    wrong = results(ours=[replace(SB3, method="delta"), replace(SB3, method="gzip", digest="b")])
+    assert results().all_identical and not wrong.all_identical
+    monkeypatch.setattr("sb3_extra_buffers.cli.bench.compare.compare", lambda *_: (wrong, None))
+    assert main(["bench", "CartPole-v1", "--output", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("DIFFERENT") == 1 and "please report" in shown and "nothing to gain" in shown
+    assert not json.loads((tmp_path / "bench.json").read_text())["methods"]["gzip"]["identical"]
+
+
+@pytest.fixture
+def spots(in_this_process: None) -> Played:
+    return play(Environments("cli_envs:Spots-dict-v0", 2), 40, ignore)
+
+
+def test_what_is_measured_is_what_was_played(spots: Played) -> None:
+    steps = list(spots.replay())
+    assert sum(step.done.any() for step in steps) == 2
+    ended = next(step for step in steps if step.done.all())
+    assert ended.next_obs["step"].tolist() == [[20.0], [20.0]] and ended.infos[0]["TimeLimit.truncated"]
+    for before, after in pairwise(steps):
+        if not before.done.any():
+            assert np.array_equal(before.next_obs["camera"], after.obs["camera"])
+    figures = [measure(spots, method, ignore) for method in (None, "gzip/1")]
+    assert figures[0].digest == figures[1].digest and figures[1].stored_bytes < figures[0].stored_bytes
+    assert min(figures[1].add_us, figures[1].add_full_us, figures[1].sample_us) > 0
+    # The digest sees every field.
+    buffers = [make_buffer(spots, 40, None) for _ in range(2)]
+    for buffer in buffers:
+        for step in steps:
+            buffer.add(*step)
+    assert batch_digest(buffers[0], 8, 0) == batch_digest(buffers[1], 8, 0)
+    buffers[1].observations["step"] += 1  # type: ignore[index]
+    assert batch_digest(buffers[0], 8, 0) != batch_digest(buffers[1], 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("4GB", 4 * 10**9), ("500 mb", 5 * 10**8), ("1.5GiB", 3 * 2**29), ("100", 100), ("2k", 2000)]
+)
+def test_amounts_of_memory(text: str, count: int) -> None:
+    assert byte_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "4 gigs", "1e9"])
+def test_wrong_amounts_of_memory(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="500MB, 4GB"):
+        byte_count(text)
+
+
+def test_factors() -> None:
+    assert times_as_long("1.5x") == times_as_long("1.5") == 1.5
+    for text in ("fast", "0", "-1", "inf", "nan"):
+        with pytest.raises(argparse.ArgumentTypeError, match="factor"):
+            times_as_long(text)
+
+
+FIGURES = st.lists(st.tuples(st.integers(1, 2000), st.floats(1, 200)), min_size=1, max_size=5)
+
+
+@given(FIGURES, st.one_of(st.none(), st.integers(1, 50_000)), st.one_of(st.none(), st.floats(0.1, 5)))
+def test_the_best_is_the_best(figures: list[tuple[int, float]], memory: int | None, speed: float | None) -> None:
+    measured = [SB3, *(replace(SB3, method=str(n), stored_bytes=size, sample_us=us) for n, (size, us) in enumerate(figures))]
+    among = candidates(measured, transitions=10, buffer_size=100)
+    assert among[0].time == 1 and among[0].buffer_bytes == 10_000
+    limit = speed or (1.5 if memory is None else float("inf"))
+    allowed = [each for each in among if each.time <= limit and each.buffer_bytes <= (memory or float("inf"))]
+    if not allowed:
+        with pytest.raises(CommandError, match=r"Try --(speed|buffer-size)"):
+            choose(among, memory, speed, 100)
+        return
+    best, reason = choose(among, memory, speed, 100)
+    assert best in allowed and reason
+    if memory is None:
+        assert best.buffer_bytes == min(each.buffer_bytes for each in allowed)
+    else:
+        assert best.time == min(each.time for each in allowed)
+
+
+def test_what_fits_is_suggested() -> None:
+    among = [Candidate(None, 1000.0, 1.0, SB3), Candidate("delta", 100.0, 1.0, SB3)]
+    with pytest.raises(CommandError, match=r"delta, takes about 100 B\. Try --buffer-size 50 "):
+        choose(among, 50, None, buffer_size=100)
+
+
+SCRIPTS = [
+    ("cli_envs:Spots-v0", "DQN", "CompressedReplayBuffer", 1),
+    ("cli_envs:Spots-v0", "PPO", "CompressedRolloutBuffer", 2),
+    ("cli_envs:Spots-continuous-v0", "SAC", "CompressedReplayBuffer", 1),
+    ("cli_envs:Spots-dict-v0", "DQN", "CompressedDictReplayBuffer", 1),
+    ("cli_envs:Spots-buttons-v0", "PPO", "CompressedRolloutBuffer", 1),
+]
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(("env_id", "algorithm", "buffer", "stack"), SCRIPTS)
+def test_scripts_run(env_id: str, algorithm: str, buffer: str, stack: int) -> None:
+    played = play(Environments(env_id, 2, stack), 4, ignore)
+    assert choose_algorithm(algorithm, played.action_space) == algorithm
+    script = write_script(Environments(env_id, 2, stack), played.observation_space, algorithm, "gzip/1", 64)
+    assert buffer in script and script.endswith("model.learn(total_timesteps=10_000)\n")
+    space: dict[str, Any] = {}
+    exec(script.replace("total_timesteps=10_000", "total_timesteps=60"), space)
+    held = getattr(space["model"], "replay_buffer", None) or space["model"].rollout_buffer
+    assert type(held).__name__ == buffer and held.memory_usage().stored_bytes > 0
+
+
+def test_algorithms_and_actions() -> None:
+    assert choose_algorithm(None, gym.spaces.Discrete(3)) == "DQN"
+    assert choose_algorithm(None, gym.spaces.Box(-1, 1, (2,))) == "SAC"
+    assert choose_algorithm(None, gym.spaces.MultiBinary(2)) == "PPO"
+    with pytest.raises(UsageError, match=r"DQN cannot act in Box.*SAC, TD3, DDPG, PPO, A2C"):
+        choose_algorithm("DQN", gym.spaces.Box(-1, 1, (2,)))
+
+
+def test_recommend_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ale_py")
+    options = ["--size", "200", "--n-envs", "2", "--methods", "gzip1", "--memory", "1GB"]
+    assert main(["recommend", "Pong", *options]) == 0
+    shown = capfd.readouterr().out
+    assert "Best: gzip" in shown and "5.64 GB" in shown and "the fastest whose observations fit into 1.00 GB" in shown
+    script = shown[shown.index("from stable_baselines3 import DQN") :]
+    path = tmp_path / "train.py"
+    # As a user runs it, but for its length.
+    path.write_text(script.replace("10_000", "150"), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_recommend_says_when_there_is_nothing_to_gain(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", "CartPole-v1", "--size", "100", "--methods", "gzip"]) == 0
+    shown = capfd.readouterr().out
+    assert "Best: SB3's own, an observation takes only 16 bytes" in shown
+    assert "sb3_extra_buffers" not in shown and 'DQN(\n    "MlpPolicy"' in shown
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_recommend_prints_the_script_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    argv = ["recommend", "cli_envs:Spots-v0", "--size", "100", "--methods", "gzip1", "--script", "--algorithm", "ppo"]
+    assert main([*argv, "--speed", "100"]) == 0
+    shown = capfd.readouterr().out
+    assert shown.startswith("from stable_baselines3 import PPO\n")
+    compile(shown, "train.py", "exec")
+    assert main([*argv, "--memory", "1kB"]) == 1
+    assert "do not fit into 1.00 kB" in capfd.readouterr().err

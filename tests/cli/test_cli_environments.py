@@ -1,0 +1,85 @@
+"""Names of environments: any spelling, and what is said when there is none."""
+
+import sys
+
+import pytest
+
+from sb3_extra_buffers.cli.environments import Environments, default_stack, find_environment, make_environments
+from sb3_extra_buffers.cli.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id"),
+    [
+        ("CartPole-v1", "CartPole-v1"),
+        ("cartpole", "CartPole-v1"),
+        ("Pong", "PongNoFrameskip-v4"),
+        ("ms pacman", "MsPacmanNoFrameskip-v4"),
+        ("ALE/Pong-v5", "ALE/Pong-v5"),
+        ("cli_envs:Spots-v0", "cli_envs:Spots-v0"),
+    ],
+)
+def test_names(name: str, env_id: str) -> None:
+    if "artPole" not in env_id:
+        pytest.importorskip("ale_py")
+    assert find_environment(name) == env_id
+
+
+def test_vizdoom() -> None:
+    pytest.importorskip("vizdoom")
+    assert find_environment("vizdoom basic") == "VizdoomBasic-v1"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("CartPol", ["unknown environment 'CartPol'", "did you mean", "CartPole-v1"]),
+        ("MsPackman", ["did you mean", "MsPacmanNoFrameskip-v4"]),
+        ("qqqqqqqqqqqq", ["unknown environment", "MODULE:ID"]),
+        ("no_such_module:Env-v0", ["cannot import 'no_such_module'", "ModuleNotFoundError"]),
+        ("cli_envs:Nothing-v0", ["registers no environment 'Nothing-v0'"]),
+    ],
+)
+def test_unknown_names(name: str, words: list[str]) -> None:
+    pytest.importorskip("ale_py")
+    with pytest.raises(UsageError) as error:
+        find_environment(name)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"), [("Qqq-NoFrameskip-v4", "ale_py", "extra"), ("VizdoomQq-v9", "vizdoom", "vizdoom")]
+)
+def test_a_missing_extra_is_named(name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=rf"pip install \"sb3-extra-buffers\[{extra}\]\""):
+        find_environment(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cli_envs:Broken-v0", "cannot make cli_envs:Broken-v0: RuntimeError: the simulator is not licensed"),
+        ("cli_envs:Spots-tuple-v0", "SB3 has no buffer for"),
+    ],
+)
+def test_what_cannot_be_played(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_environments(Environments(name))
+
+
+def test_stacks() -> None:
+    env = make_environments(Environments("cli_envs:Spots-v0", 2, stack=3))
+    assert env.observation_space.shape == (40, 40, 9)
+    env = make_environments(Environments("cli_envs:Blind-v0", 2))
+    assert env.render_mode is None
+    with pytest.raises(UsageError, match="cannot stack 2 observations of FrozenLake-v1"):
+        make_environments(Environments("FrozenLake-v1", stack=2))
+
+
+def test_atari_is_stacked() -> None:
+    pytest.importorskip("ale_py")
+    find_environment("Pong")
+    assert default_stack("PongNoFrameskip-v4") == 4 and default_stack("CartPole-v1") is None
+    env = make_environments(Environments("PongNoFrameskip-v4", 1, 4), whole_games=True)
+    assert env.observation_space.shape == (84, 84, 4)

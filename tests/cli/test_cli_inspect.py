@@ -1,0 +1,244 @@
+"""inspect: tells what is in a file, and never runs anything from it."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer, RolloutBuffer
+from stable_baselines3.common.save_util import save_to_pkl
+
+from sb3_extra_buffers.cli import main
+from sb3_extra_buffers.cli.inspect_file.command import describe
+from sb3_extra_buffers.cli.inspect_file.pickles import Made, PickleError, read_pickle
+from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer, CompressedRolloutBuffer
+
+CAMERA = spaces.Box(0, 255, (1, 36, 36), np.uint8)
+BOTH = spaces.Dict({"camera": CAMERA, "joints": spaces.Box(-1, 1, (3,), np.float32)})
+TOUCHED: list[str] = []
+
+
+def touch(where: str) -> None:
+    TOUCHED.append(where)
+
+
+class Malicious:
+    """Runs something as soon as it is loaded."""
+
+    def __init__(self, function: Any, *args: Any) -> None:
+        self.function, self.args = function, args
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.function, self.args
+
+
+def filled(kind: Any, space: Any = CAMERA, rows: int = 5) -> Any:
+    buffer = kind(10, space, spaces.Discrete(4), "cpu", n_envs=2)
+    for _ in range(rows):
+        obs: Any = np.stack([space.sample() for _ in range(2)]) if space is CAMERA else {
+            key: np.stack([part.sample() for _ in range(2)]) for key, part in space.spaces.items()
+        }  # fmt: skip
+        buffer.add(obs, obs, np.zeros((2, 1)), np.zeros(2), np.zeros(2), [{}, {}])
+    return buffer
+
+
+def facts(path: Path) -> dict[str, str]:
+    kind, lines, foreign = describe(path)
+    assert kind == "a pickled buffer" and foreign == []
+    return dict(lines)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("kind", [ReplayBuffer, CompressedReplayBuffer])
+def test_replay_buffers_of_every_protocol(kind: Any, protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(pickle.dumps(filled(kind), protocol=protocol))
+    found = facts(path)
+    assert found["class"] == f"{kind.__module__}.{kind.__qualname__}"
+    assert found["transitions"] == "10 of 10 (2 environments)"
+    assert found["observation space"] == "Box (1, 36, 36) uint8" and found["action space"] == "Discrete 4"
+    assert found["rewards"] == "float32 (5, 2), 40 B"
+    if kind is ReplayBuffer:
+        assert found["observations"] == "uint8 (5, 2, 1, 36, 36), 13.0 kB" and "compression" not in found
+    else:
+        assert found["observations"] == "uint8 (5, 2, 1, 36, 36), compressed" and found["compression"]
+
+
+@pytest.mark.parametrize("kind", [DictReplayBuffer, CompressedDictReplayBuffer])
+def test_dict_buffers_as_sb3_saves_them(kind: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "buffer.pkl"
+    save_to_pkl(path, filled(kind, BOTH, rows=3))
+    assert main(["inspect", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "6 of 10 (2 environments)" in shown
+    assert "Dict camera: Box (1, 36, 36) uint8, joints: Box (3,) float32" in shown
+    assert "observations['joints']" in shown and "float32 (5, 2, 3)" in shown
+
+
+@pytest.mark.parametrize("kind", [RolloutBuffer, CompressedRolloutBuffer])
+def test_rollout_buffers(kind: Any, tmp_path: Path) -> None:
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(pickle.dumps(kind(10, CAMERA, spaces.Box(-1, 1, (2,)), "cpu", n_envs=3, gamma=0.9)))
+    found = facts(path)
+    assert found["transitions"] == "0 of 30 (3 environments)" and found["gamma"] == "0.9"
+
+
+def test_a_buffer_saved_while_it_is_watched(tmp_path: Path) -> None:
+    from sb3_extra_buffers.training_utils.buffer_stats import _Timed
+
+    buffer = filled(CompressedReplayBuffer)
+    _Timed.before(buffer, "add")
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(pickle.dumps(buffer))
+    assert facts(path)["transitions"] == "10 of 10 (2 environments)"
+
+
+PAYLOADS = [
+    Malicious(touch, "reduce"),
+    Malicious(os.system, "touch /tmp/sb3-extra-buffers-was-here"),
+    Malicious(eval, "__import__('os').system('true')"),
+    Malicious(getattr, ReplayBuffer, "__init__"),
+    Malicious(subprocess.check_output, ["true"]),
+]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.function.__name__)
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_nothing_is_run(payload: Any, inside: bool, protocol: int, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    def forbidden(*args: Any) -> Any:
+        raise AssertionError(f"called with {args}")
+
+    buffer = filled(ReplayBuffer)
+    buffer.extra = [payload]
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(pickle.dumps(buffer if inside else payload, protocol=protocol))
+    for target in ("os.system", "subprocess.check_output", "builtins.__import__"):
+        if target != "builtins.__import__":
+            monkeypatch.setattr(target, forbidden)
+    TOUCHED.clear()
+    assert main(["inspect", str(path)]) == 1
+    shown = capsys.readouterr().out
+    assert TOUCHED == []
+    assert "Do not load this file" in shown and f".{payload.function.__name__}" in shown
+    assert ("10 of 10" in shown) == inside
+
+
+def test_opcodes_that_make_objects_are_noted_only(tmp_path: Path) -> None:
+    programs = {
+        "inst": b"(S'x'\ni" + __name__.encode() + b"\ntouch\n.",
+        "obj": b"(c" + __name__.encode() + b"\ntouch\nS'x'\no.",
+        "newobj": b"\x80\x02c" + __name__.encode() + b"\ntouch\nS'x'\n\x85\x81.",
+        "build": b"\x80\x02c" + __name__.encode() + b"\ntouch\n)\x81}S'x'\nI1\nsb.",
+        "persistent": b"\x80\x02S'x'\nQ.",
+        "extension": b"\x80\x02\x82\x01.",
+        "next buffer": b"\x80\x05\x97.",
+        "readonly buffer": b"\x80\x05C\x01a\x98.",
+        "called twice": b"\x80\x02c" + __name__.encode() + b"\ntouch\n)R)R.",
+    }
+    TOUCHED.clear()
+    for name, program in programs.items():
+        path = tmp_path / "x.pkl"
+        path.write_bytes(program)
+        contents = read_pickle(path)
+        assert contents is not None, name
+    assert TOUCHED == []
+    path.write_bytes(programs["called twice"])
+    root = read_pickle(path).root
+    assert isinstance(root, Made) and isinstance(root.maker, Made)
+
+
+WHOLE = pickle.dumps([filled(CompressedReplayBuffer, rows=2), Malicious(touch, "x")])
+
+
+@given(st.data())
+def test_damaged_files_run_nothing(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged.pkl"
+    whole = bytearray(WHOLE)
+    for _ in range(data.draw(st.integers(0, 5))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    TOUCHED.clear()
+    try:
+        read_pickle(path)
+    except PickleError as error:
+        assert str(error)
+    assert TOUCHED == []
+
+
+@given(st.binary(max_size=200))
+def test_anything_else_is_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "anything"
+    path.write_bytes(content)
+    try:
+        read_pickle(path)
+    except PickleError:
+        assert main(["inspect", str(path)]) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_a_large_file_needs_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "large.pkl"
+    buffer = ReplayBuffer(10, CAMERA, spaces.Discrete(2), "cpu")
+    buffer.observations = np.zeros((400, 1, 1, 1000, 1000), np.uint8)
+    with path.open("wb") as file:
+        pickle.dump(buffer, file, protocol=5)
+    del buffer
+    code = f"""
+from pathlib import Path
+from sb3_extra_buffers.cli.inspect_file.pickles import read_pickle
+from sb3_extra_buffers.cli.inspect_file.describe import describe_buffer
+contents = read_pickle(Path({str(path)!r}))
+print(dict(describe_buffer(contents, 1))["observations"])
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    described, peak = done.stdout.splitlines()
+    assert described == "uint8 (400, 1, 1, 1000, 1000), 400 MB"
+    assert int(peak) * 1024 < 200e6
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(pickle.dumps([Malicious(touch, "x")]))
+    assert main(["inspect", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["kind"] == "a pickle, but no buffer" and found["foreign_code"] == [f"{__name__}.touch"]
+
+
+def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.zip"
+    DQN("MlpPolicy", "CartPole-v1", buffer_size=10, replay_buffer_class=CompressedReplayBuffer, device="cpu").save(path)
+    assert main(["inspect", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "a model that SB3 saved" in shown and "stable_baselines3.dqn.policies" in shown and "buffer_size" in shown
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data", "{")
+        archive.writestr("policy.pth", "")
+    assert main(["inspect", str(path)]) == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "code", "words"), [("nothing", 2, "there is no file"), (".", 2, "is a folder")])
+def test_mistakes(name: str, code: int, words: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["inspect", name]) == code
+    assert words in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(pickle.dumps(filled(ReplayBuffer)))
+    command = f"{sys.executable} -m sb3_extra_buffers inspect {path} | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert "a pickled buffer" in done.stdout and "Traceback" not in done.stderr

@@ -1,0 +1,69 @@
+"""The code of a page of the documentation."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n+)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+class Block(NamedTuple):
+    """
+    A code block.
+
+    :param language: What stands behind its fence
+    :param text: The code
+    :param line: Number of its first line in the page
+    :param not_run: Why no test runs it: the text of a comment ``<!-- not run: … -->`` above the fence; None without one
+    """
+
+    language: str
+    text: str
+    line: int
+    not_run: str | None
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """
+    Find the code blocks of a page.
+
+    :param page: Name of the file, from the folder of the documentation
+    :return: The blocks
+    """
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("text")) + 1
+        yield Block(found["language"], found["text"], line, found["reason"])
+
+
+def write_files(page: str, folder: Path) -> None:
+    """
+    Write the blocks that begin with the name of a file, as a comment, to that file.
+
+    :param page: Name of the page
+    :param folder: Where to
+    """
+    for block in blocks(page):
+        if name := re.match(r"# (\S+\.\w+)\n", block.text):
+            (folder / name[1]).write_text(block.text, encoding="utf-8")
+
+
+def commands(page: str, program: str | None = None) -> list[list[str]]:
+    """
+    Find the commands of a page, in their order.
+
+    :param page: Name of the page
+    :param program: Only those of this program
+    :return: Their words
+    """
+    shell = "".join(block.text for block in blocks(page) if block.language == "bash").replace("\\\n", "")
+    lines = [shlex.split(line, comments=True) for line in shell.splitlines()]
+    return [words for words in lines if words and program in (None, words[0])]
