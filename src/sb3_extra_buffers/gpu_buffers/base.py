@@ -58,6 +58,8 @@ def find_gpu_buffer_dtypes(
     return {"elem_type": numpy_dtype_to_torch(elem_dtype), "runs_type": runs}
 
 
+_Observations = list[tuple[ObservationStore, list[npt.NDArray[Any]]]]
+
 _changing: ContextVar[GpuBuffer | None] = ContextVar("sb3_extra_buffers_changing", default=None)
 
 
@@ -226,9 +228,7 @@ class GpuBuffer(HollowParent):
             store.prepare(*sides)
         self._change(self._add_row, by_store, rest, kwargs)
 
-    def _add_row(
-        self, by_store: list[tuple[ObservationStore, list[npt.NDArray[Any]]]], rest: tuple[Any, ...], kwargs: Any
-    ) -> None:
+    def _add_row(self, by_store: _Observations, rest: tuple[Any, ...], kwargs: Any) -> None:
         row = self.pos
         fields = {name: getattr(self, name)[row].copy() for name in self._row_fields}
         shown = [(store, store.previous(row)) for store in self._stores.values()]
@@ -313,10 +313,16 @@ class GpuBuffer(HollowParent):
         :return: Raw, stored and index bytes, the ratio, and how many frames are stored and shared
         """
         self._recover()
+        if _changing.get() is not self:
+            self._change(self._settle)
         usage = MemoryUsage(0, 0, 0, 0, 0)
         for store in self._stores.values():
             usage += store.memory_usage(self.size())
         return usage
+
+    def _settle(self) -> None:
+        for store in self._stores.values():
+            store.settle()
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
         self._recover()
