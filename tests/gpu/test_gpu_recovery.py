@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 import sys
 from pathlib import Path
 from types import FrameType
@@ -11,11 +13,14 @@ import numpy as np
 import pytest
 from gpu_kit import Pair
 from gymnasium import spaces
+from interrupt_kit import between
 from observation_streams import DictStream, Stack, Stream
 from stable_baselines3.common import buffers as sb3_buffers
+from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers import gpu_buffers
 from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer, GpuRolloutBuffer, HeapFullError
+from sb3_extra_buffers.gpu_buffers.gpu_replay import GpuReplay
 
 FOLDER = str(Path(gpu_buffers.__file__).parent)
 FILES = (FOLDER, sb3_buffers.__file__)
@@ -198,8 +203,6 @@ def test_a_replay_buffer_is_packed_when_it_begins_again() -> None:
 
 
 def test_an_interrupted_buffer_is_pickled_in_order() -> None:
-    import pickle
-
     pair = Pair(image(12), 9)
     pair.add(12)
     for opcodes in range(100, 2500, 211):
@@ -223,3 +226,67 @@ def test_empty_buffers_say_so() -> None:
         buffer.sample(3)
     assert buffer.memory_usage().ratio == 1.0
     assert not buffer.observations[:].any(), "what was never written is zero"
+
+
+@pytest.mark.parametrize("method", ["delta", "rle", "none"])
+def test_a_signal_handler_that_saves_and_reads_in_the_middle_of_an_add(method: str) -> None:
+    """What it saves can be loaded and added to; what it interrupted goes on as if nothing had been."""
+    pair = Pair(image(13), 9, compression_method=method)
+    pair.add(7)
+    rng = random.Random(0)
+    for _ in range(40):
+        given, saved = pair.draw(), []
+
+        def handler(saved: list[bytes] = saved) -> None:
+            saved.append(pickle.dumps(pair.ours))
+            pair.ours.memory_usage()
+            if pair.ours.size():
+                state = np.random.get_state()
+                pair.ours.sample(4)
+                np.random.set_state(state)
+
+        before, held = pickle.dumps(pair.theirs), pair.ours
+        between(lambda given=given: pair.ours.add(*given), rng.randrange(1500), handler)
+        pair.theirs.add(*given)
+        pair.check()
+        for data in saved:
+            pair.ours, theirs, pair.theirs = pickle.loads(data), pair.theirs, pickle.loads(before)
+            pair.ours.memory_usage()  # puts things in order
+            if pair.ours.pos != pair.theirs.pos:
+                pair.theirs.add(*given)
+            pair.check()
+            for buffer in (pair.ours, pair.theirs):
+                buffer.add(*given)
+            pair.check()
+            pair.ours, pair.theirs = held, theirs
+
+
+class Shifting(ReplayBuffer):
+    """Somebody else's buffer, which changes its index in place between two reads."""
+
+    def _get_samples(self, batch_inds: np.ndarray, env: Any = None) -> Any:
+        envs = np.zeros(len(batch_inds), dtype=np.int64)
+        batch_inds %= 5
+        next_obs = self.next_observations[batch_inds, envs, :]
+        batch_inds += 2
+        return np.asarray(next_obs), np.asarray(self.observations[batch_inds, envs, :])
+
+
+class GpuShifting(GpuReplay, Shifting):
+    """The mixin over it."""
+
+
+def test_an_index_that_is_changed_in_place() -> None:
+    stream = image(14)
+    space = spaces.Box(0, 255, (3, 8, 8), np.uint8)
+    ours, theirs = (cls(18, space, spaces.Discrete(2), "cpu", 2) for cls in (GpuShifting, Shifting))
+    for _ in range(12):
+        obs, next_obs, dones, infos = stream.step()
+        for buffer in (ours, theirs):
+            buffer.add(obs, next_obs, np.zeros((2, 1)), np.zeros(2), dones, infos)
+    for seed in range(4):
+        np.random.seed(seed)
+        expected = theirs.sample(6)
+        np.random.seed(seed)
+        for mine, other in zip(ours.sample(6), expected, strict=True):
+            np.testing.assert_array_equal(mine, other)

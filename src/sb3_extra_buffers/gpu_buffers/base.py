@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar, copy_context
 from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -20,6 +21,7 @@ from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
 from sb3_extra_buffers.gpu_buffers.observation_store import DenseObservationStore, ObservationStore, create_observation_store
 from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, torch_dtype_to_numpy
 from sb3_extra_buffers.storage import MemoryUsage, cast_exactly
+from sb3_extra_buffers.storage.session import read_in_session
 
 DEFAULT_METHOD = "delta"
 
@@ -54,6 +56,9 @@ def find_gpu_buffer_dtypes(
     method = GpuMethod.parse(compression_method, None, torch_dtype_to_numpy(elem_dtype), shape)
     runs = {1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}[method.run_size]
     return {"elem_type": numpy_dtype_to_torch(elem_dtype), "runs_type": runs}
+
+
+_changing: ContextVar[GpuBuffer | None] = ContextVar("sb3_extra_buffers_changing", default=None)
 
 
 class _Undo(NamedTuple):
@@ -219,6 +224,11 @@ class GpuBuffer(HollowParent):
         by_store = [(store, [side[key] for side in observations]) for key, store in self._stores.items()]
         for store, sides in by_store:
             store.prepare(*sides)
+        self._change(self._add_row, by_store, rest, kwargs)
+
+    def _add_row(
+        self, by_store: list[tuple[ObservationStore, list[npt.NDArray[Any]]]], rest: tuple[Any, ...], kwargs: Any
+    ) -> None:
         row = self.pos
         fields = {name: getattr(self, name)[row].copy() for name in self._row_fields}
         shown = [(store, store.previous(row)) for store in self._stores.values()]
@@ -227,15 +237,29 @@ class GpuBuffer(HollowParent):
             staged = [(store, store.stage(*sides)) for store, sides in by_store]
             for store, new in staged:
                 store.publish(row, new)
-            super().add(*[self._for_parent() for _ in observations], *rest, **kwargs)
+            super().add(*[self._for_parent() for _ in self._names], *rest, **kwargs)
             # All is written. From here on an interruption leads to this state, not back to the one before.
             self._undo = _Undo(row, self.pos, self.full, {}, staged)
             for store, before in shown:
                 store.release(before)
         except BaseException:
-            self._recover()
+            self._put_in_order()
             raise
         self._undo = None
+
+    def _change(self, call: Callable[..., None], *args: Any) -> None:
+        """
+        Make a call that changes the buffer.
+
+        What is half done meanwhile goes on: a signal handler that saves or reads must leave it alone. Once the call has been
+        left, by Ctrl-C at any moment, it is to be put in order. The two are told apart by the context, which the
+        interpreter itself leaves with the call.
+        """
+        copy_context().run(self._change_within, call, args)
+
+    def _change_within(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+        _changing.set(self)
+        call(*args)
 
     def _for_parent(self) -> Any:
         """What the parent's ``add`` gets: of Discrete observations it wants as many as there are, to reshape them."""
@@ -244,7 +268,12 @@ class GpuBuffer(HollowParent):
         return dict(self._markers)
 
     def _recover(self) -> None:
-        """Put in order what an interruption left: an ``add`` has happened, or it has not."""
+        """Put in order what an interruption left, unless it only waits for a signal handler to return."""
+        if _changing.get() is not self:
+            self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        """An ``add`` has happened, or it has not."""
         undo = self._undo
         if undo is not None:
             for store, before in undo.shown:
@@ -262,12 +291,18 @@ class GpuBuffer(HollowParent):
             return super().reset()
         self._recover()
         if self._reset_aside(GpuBuffer):
-            for store in self._stores.values():
-                store.clear()
+            self._change(self._clear)
+
+    def _clear(self) -> None:
+        for store in self._stores.values():
+            store.clear()
 
     def compact(self) -> None:
         """Pack the heap. This happens by itself, when a full buffer begins again at its start or a rollout is full."""
         self._recover()
+        self._change(self._compact)
+
+    def _compact(self) -> None:
         for store in self._stores.values():
             store.compact()
 
@@ -285,14 +320,7 @@ class GpuBuffer(HollowParent):
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
         self._recover()
-        try:
-            samples = super()._get_samples(*args, **kwargs)  # type: ignore[safe-super]
-        finally:
-            for name in self._names:
-                arrays = self.__dict__[name]
-                for array in arrays.values() if isinstance(arrays, dict) else [arrays]:
-                    array.forget_pending()
-        return samples
+        return read_in_session(True, super()._get_samples, *args, **kwargs)  # type: ignore[safe-super]
 
     @staticmethod
     def _normalize_obs(obs: Any, env: Any = None) -> Any:

@@ -11,6 +11,7 @@ import torch as th
 
 from sb3_extra_buffers.gpu_buffers.observation_store import ObservationStore
 from sb3_extra_buffers.gpu_buffers.raw_buffer import Indices
+from sb3_extra_buffers.storage.session import current_session
 
 STAGED = np.dtype([("staged", np.uint8)])
 """
@@ -29,7 +30,6 @@ class DeviceArray:
 
     def __init__(self, store: ObservationStore, side: int, flat: bool = False) -> None:
         self.store, self.side, self.flat = store, side, flat
-        self._pending: tuple[Any, Any, th.Tensor] | None = None
         self.partner: DeviceArray | None = None
         """What is nearly always read at the same places; both are decoded at once."""
 
@@ -72,18 +72,21 @@ class DeviceArray:
         if self.flat or not _is_pair(index):
             return self._read_any(index)
         rows, envs = index
-        pending, self._pending = self._pending, None
-        if pending is not None and pending[0] is rows and pending[1] is envs:
-            return pending[2]
-        if self.partner is None:
-            return self.store.read(rows, envs, (self.side,))[0]
-        mine, other = self.store.read(rows, envs, (self.side, self.partner.side))
-        self.partner._pending = (rows, envs, other)
-        return mine
+        session = current_session()
+        together: th.Tensor | None = None if session is None else session.read(self, rows, envs)
+        return self.store.read(rows, envs, (self.side,))[0] if together is None else together
 
-    def forget_pending(self) -> None:
-        """Let go of what was decoded for a read that did not come."""
-        self._pending = None
+    def read_with(self, other: DeviceArray, rows: Indices, columns: Indices) -> tuple[th.Tensor, th.Tensor]:
+        """
+        Read ``self[rows, columns]`` and ``other[rows, columns]``, decoding once what they share.
+
+        :param other: The partner
+        :param rows: Integers
+        :param columns: Integers, as many
+        :return: Both
+        """
+        mine, others = self.store.read(rows, columns, (self.side, other.side))
+        return mine, others
 
     def _read_any(self, index: Any) -> th.Tensor:
         """Any index that NumPy takes for the axes of rows and environments; others are applied to what was read."""
@@ -117,9 +120,6 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, device={str(self.store.device)!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pending": None}
 
 
 def _is_pair(index: Any) -> bool:

@@ -53,8 +53,7 @@ class FrameTable:
 
     @property
     def stored(self) -> int:
-        """Number of frames."""
-        self.settle()
+        """Number of frames; exact after ``settle``."""
         return self.heap.n_cells - self._n_free
 
     def add(self, frames: ByteArray, envs: Indices) -> npt.NDArray[np.int32]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from sb3_extra_buffers.storage.array import CompressedArray
 
 Result = TypeVar("Result")
 
@@ -47,6 +44,24 @@ def _with_session(session: ReadSession, call: Callable[..., Result], args: tuple
     return call(*args, **kwargs)
 
 
+class PairedArray(Protocol):
+    """What can be read in a session: an array that may have a partner."""
+
+    @property
+    def partner(self) -> Any:
+        """What is nearly always read at the same places, if there is such an array."""
+
+    def read_with(self, other: Any, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+        """
+        Read ``self[rows, columns]`` and ``other[rows, columns]``.
+
+        :param other: The partner
+        :param rows: Integers
+        :param columns: Integers
+        :return: Both
+        """
+
+
 class ReadSession:
     """
     While it is open, reads go through it.
@@ -62,12 +77,10 @@ class ReadSession:
 
     def __init__(self, paired: bool = True) -> None:
         self._paired = paired
-        self._waiting: dict[int, tuple[tuple[Any, ...], npt.NDArray[Any]]] = {}
-        self._fresh: list[npt.NDArray[Any]] = []
+        self._waiting: dict[int, tuple[tuple[Any, ...], Any]] = {}
+        self._fresh: list[Any] = []
 
-    def read(
-        self, array: CompressedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
-    ) -> npt.NDArray[Any] | None:
+    def read(self, array: PairedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> Any:
         """
         Read an array together with its partner.
 
@@ -88,7 +101,7 @@ class ReadSession:
         self._waiting[id(partner)] = (place, other)
         return self.note_fresh(mine)
 
-    def note_fresh(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def note_fresh(self, array: Any) -> Any:
         """
         Remember an array that nobody else has.
 
@@ -98,7 +111,7 @@ class ReadSession:
         self._fresh.append(array)
         return array
 
-    def take_fresh(self, array: npt.NDArray[Any]) -> bool:
+    def take_fresh(self, array: Any) -> bool:
         """
         Claim an array; only the first claim is granted.
 
