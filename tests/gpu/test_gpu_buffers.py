@@ -293,5 +293,16 @@ def test_there_is_one_heap_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw_buffer_module.RawBuffer, "_allocate", noted)
     pair = Pair(Stream(3, 2, (1, 12, 12), np.uint8, "game", Stack(4, 0), 0.0), 20, heap_bytes=10**6)
     pair.add(30)
-    assert len(sizes) == 1 and sizes[0] >= 10**6
+    assert sum(size >= 10**6 for size in sizes) == 1 and sum(sizes) < 1.2 * 10**6
+    assert pair.ours._stores[None].layout.depth == 4 and not pair.ours._stores[None].heap.grows
+    pair.check()
+
+
+def test_a_heap_of_fixed_size_is_made_where_there_is_no_stack() -> None:
+    pair = Pair(Stream(3, 2, (12, 12), np.uint8, "game", None, 0.1), 60, heap_bytes=10**6)
+    pair.add(10)
+    assert pair.ours._stores[None].heap.grows, "still looking"
+    pair.add(60)
+    heap = pair.ours._stores[None].heap
+    assert not heap.grows and heap.capacity >= 10**6
     pair.check()

@@ -88,6 +88,7 @@ def test_nothing_in_an_add_waits_for_the_device(method: str, monkeypatch: pytest
     Tensors of the buffer cannot be told from tensors of the host here, so those of the heap are made to look at.
     """
     pair = filled(method)
+    pair.ours.compact()
     store = pair.ours._stores[None]
     raw = store.heap.raw if method != "none" else None
     reads: list[str] = []

@@ -29,6 +29,8 @@ _MEASURED_ROWS = 64
 """After so many rows the heap is sized by what they took."""
 _LAYOUT_TRIES = 48
 """So many changes are looked at to find out whether observations are stacks of frames."""
+_ROWS_WHILE_LOOKING = 8
+"""Room for so many raw rows is there in the meantime, where the heap is of fixed size."""
 
 
 class ObservationStore(ABC):
@@ -250,21 +252,35 @@ class RawObservationStore(ObservationStore):
 
     @property
     def _frames(self) -> _Frames:
-        # Not before they are needed: nearly always the first observations show the layout, and there is only one heap then.
         if self._made is None:
             self._made = self._make_frames(FrameLayout.whole(self.obs_shape, self.stored_dtype.itemsize))
         return self._made
 
     def _make_frames(self, layout: FrameLayout) -> _Frames:
-        raw_frame = raw_length(layout.frame_bytes, self.method.align)
         in_row = self.n_envs * self.sides * layout.depth
-        # A row is stored before the one that it takes the place of is given up; the empty frame is there, too.
-        capacity = (in_row + 1) * raw_frame
-        capacity += self._estimate(min(self.rows, _MEASURED_ROWS)) if self.heap_bytes is None else self.heap_bytes
-        heap = SharedRawHeap(2 * in_row, capacity, self.device, self.method.align, grows=self.heap_bytes is None)
+        some_rows = _ROWS_WHILE_LOOKING * self._raw_row
+        grows, at_most = True, None
+        if self.heap_bytes is None:
+            capacity = self._estimate(min(self.rows, _MEASURED_ROWS)) + self._raw_row
+        elif self._tries_left:
+            # A heap that may fill the device is made once the layout is known: there must never be two of them.
+            capacity, at_most = min(some_rows, self._final_bytes), self._final_bytes + some_rows
+        else:
+            capacity, grows = self._final_bytes, False
+        heap = SharedRawHeap(2 * in_row, capacity, self.device, self.method.align, grows, at_most)
         table = FrameTable(self.method.make_coding(layout.frame_bytes, heap, self.n_envs))
         cells = np.zeros((self.rows, self.n_envs, self.sides, layout.depth), dtype=np.int32)
         return _Frames(layout, table, FrameWindow(layout, self.n_envs, table), cells)
+
+    @property
+    def _raw_row(self) -> int:
+        """Bytes of a row, and of the empty frame, that are kept raw."""
+        return (self.n_envs * self.sides + 1) * raw_length(self.obs_bytes, self.method.align)
+
+    @property
+    def _final_bytes(self) -> int:
+        # A row is stored before the one that it takes the place of is given up, so there is room for one more.
+        return (self.heap_bytes or 0) + self._raw_row
 
     def _estimate(self, rows: int) -> int:
         cells = rows * self.n_envs * self.sides
@@ -368,15 +384,25 @@ class RawObservationStore(ObservationStore):
             self._tries_left -= 1
             layout = self._search.look(before, flat)
             if layout is not None:
-                self._made = self._stored_again(layout)
-                self._tries_left = 0
+                self._settle_for(layout)
+            elif not self._tries_left:
+                self._settle_for(self.layout)
             if not self._tries_left:
                 self._before = None
                 return
 
+    def _settle_for(self, layout: FrameLayout) -> None:
+        tries, self._tries_left = self._tries_left, 0
+        try:
+            if layout != self.layout or self.heap_bytes is not None:
+                self._made = self._stored_again(layout)
+        except BaseException:
+            self._tries_left = tries + 1  # all is as it was, so this is tried again
+            raise
+
     def _stored_again(self, layout: FrameLayout) -> _Frames:
         frames = self._make_frames(layout)
-        for row in () if self._made is None else np.flatnonzero(self._made.cells.any(axis=(1, 2, 3))):
+        for row in np.flatnonzero(self._frames.cells.any(axis=(1, 2, 3))):
             sides = self.read(np.full(self.n_envs, row), np.arange(self.n_envs), tuple(range(self.sides)))
             observations = [side.cpu().numpy().astype(self.stored_dtype) for side in sides]
             frames.cells[row] = self._stage(frames, observations)

@@ -169,6 +169,7 @@ class SharedRawHeap:
     :param device: Where the bytes are
     :param align: All lengths are multiples of this; 1, 2, 4 or 8
     :param grows: Whether to double the heap when it is full, instead of raising ``HeapFullError``
+    :param at_most: Bytes that it may grow to
     """
 
     start_idx: th.Tensor
@@ -179,10 +180,16 @@ class SharedRawHeap:
     """Where the next payload goes."""
 
     def __init__(
-        self, n_cells: int, heap_bytes: int, device: th.device | str = "cpu", align: int = 1, grows: bool = False
+        self,
+        n_cells: int,
+        heap_bytes: int,
+        device: th.device | str = "cpu",
+        align: int = 1,
+        grows: bool = False,
+        at_most: int | None = None,
     ) -> None:
         self.raw = RawBuffer(heap_bytes, device, align)
-        self.grows = grows
+        self.grows, self.at_most = grows, at_most
         self.data_end = 0
         self._unfinished: _Change | None = None
         self._set_tables(np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int32))
@@ -278,10 +285,12 @@ class SharedRawHeap:
             capacity = self.capacity
             while needed > capacity - capacity // 4:
                 capacity = max(2 * capacity, 64)
+            if self.at_most is not None:
+                capacity = min(capacity, max(self.at_most, self.capacity))
             if capacity > self.capacity:
                 logger.info("heap on %s grows from %d to %d bytes", self.raw.device, self.capacity, capacity)
                 self.raw.resize(capacity, self.data_end)
-        elif needed > self.capacity:
+        if needed > self.capacity:
             raise HeapFullError(
                 f"the heap is full: {count} bytes more are needed, and {self.data_end} of {self.capacity} are in use "
                 f"after compaction. Set heap_bytes to {_suggestion(needed)} or more, or leave it out so that the heap "
@@ -337,13 +346,15 @@ class SharedRawHeap:
 
     def __getstate__(self) -> dict[str, Any]:
         self.recover()
-        state = {"n": self.data_end, "capacity": self.capacity, "align": self.raw.align, "grows": self.grows}
+        state: dict[str, Any] = {"n": self.data_end, "capacity": self.capacity, "align": self.raw.align}
+        state |= {"grows": self.grows, "at_most": self.at_most}
         tables = {"starts": self.starts_array, "lengths": self.lengths_array}
         return {**state, **tables, "device": str(self.raw.device), "bytes": self.raw.data[: self.data_end].cpu().numpy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.raw = RawBuffer(state["capacity"], usable_device(state["device"]), state["align"])
-        self.grows, self.data_end, self._unfinished = state["grows"], state["n"], None
+        self.grows, self.at_most = state["grows"], state["at_most"]
+        self.data_end, self._unfinished = state["n"], None
         self._set_tables(state["starts"].copy(), state["lengths"].copy())
         self.raw.put(0, state["bytes"])
 
