@@ -176,8 +176,9 @@ def test_dict_observations_are_no_frames() -> None:
     assert len(env.buffer) == 5
 
 
-@pytest.mark.parametrize("vec_env_cls", [DummyVecEnv, SubprocVecEnv])
-@pytest.mark.parametrize("frames", ["render", "observation"])
+@pytest.mark.parametrize(
+    ("vec_env_cls", "frames"), [(DummyVecEnv, "render"), (DummyVecEnv, "observation"), (SubprocVecEnv, "render")]
+)
 def test_parallel_environments(vec_env_cls: Any, frames: Any) -> None:
     venv = make_vec_env(Scene, n_envs=2, vec_env_cls=vec_env_cls, env_kwargs={"limit": 6, "render_mode": "rgb_array"})
     env = VecRecordWrapper(venv, frames=frames, info_features=("place",), env_index=1)
@@ -253,6 +254,29 @@ def test_training_twice_goes_on_in_one_recording() -> None:
         list(range(5)),
         list(range(3)),
     ]
+
+
+@pytest.mark.parametrize("frames", ["render", "none"])
+def test_training_that_goes_on_continues_its_episode(frames: Any) -> None:
+    model = PPO("CnnPolicy", make_vec_env(Scene, n_envs=1), n_steps=5, batch_size=5, n_epochs=1)
+    callback = RecordCallback(frames=frames, info_features=("place",))
+
+    def places() -> list[list[int]]:
+        return [episode.features["place"][:, 1].tolist() for episode in callback.buffer.episodes()]
+
+    model.learn(5, callback=callback)
+    model.learn(5, callback=callback, reset_num_timesteps=False)
+    assert places() == [[0, 1, 2, 3, 4, 5, 6], [0, 1, 2]]
+    model.set_env(make_vec_env(Scene, n_envs=1))
+    model.learn(5, callback=callback, reset_num_timesteps=False)  # elsewhere, though the steps are counted on
+    assert places() == [[0, 1, 2, 3, 4, 5, 6], [0, 1, 2], [0, 1, 2, 3, 4]]
+
+
+def test_two_wrappers_do_not_share_an_episode() -> None:
+    buffer = RecordBuffer(None, (40, 50, 3))
+    for _ in range(2):
+        play(RecordWrapper(Scene(), buffer), 4)
+    assert [len(episode) for episode in buffer.episodes()] == [4, 4]
 
 
 def test_continuous_actions_are_those_that_the_environment_took() -> None:

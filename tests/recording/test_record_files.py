@@ -129,8 +129,10 @@ def test_a_damaged_file_is_told_or_harmless(data: st.DataObject, tmp_path_factor
     if data.draw(st.booleans()):
         del whole[data.draw(st.integers(0, len(whole) - 1)) :]
     else:
+        # Anywhere, or in the list of members at the end, where the fewest bytes have a checksum.
+        first = data.draw(st.sampled_from([0, len(whole) - 1000]))
         for _ in range(data.draw(st.integers(1, 4))):
-            whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+            whole[data.draw(st.integers(first, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     path.write_bytes(whole)
     try:
         loaded = load_recording(path)
@@ -211,6 +213,25 @@ def test_files_that_lie_are_refused(change: Any, message: str, tmp_path: Path) -
     with pytest.raises(RecordingError, match=message):
         load_recording(path)
     assert "SB3XB_UNPICKLED" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (6, 99, "zip file version"),
+        (8, 1, "encrypted"),
+        (10, 14, "another way"),
+        (26, 255, "cannot be as large|has not the size"),
+    ],
+)
+def test_a_damaged_list_of_members_is_told(place: int, value: int, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    filled(lambda: RecordBuffer(None, (6, 6)), 12).save(path)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(b"PK\x01\x02") + place] = value  # of the entry of reward.npy, the first
+    path.write_bytes(whole)
+    with pytest.raises(RecordingError, match=message):
+        load_recording(path)
 
 
 def test_other_files_are_no_recordings(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ HEADER = "header.json"
 _LARGEST_HEADER = 16 << 20
 _MOST_SHRINKING = 1100  # deflate makes nothing smaller than by a factor of 1032
 _NPY_HEADER = 4096  # more than the description of an array takes
+
+# What the standard library says about a zip file that is damaged, or uses what we never use, such as encryption.
+_DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, struct.error)
 
 Header = dict[str, Any]
 
@@ -100,15 +104,16 @@ def opened(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
     :return: The open file
     """
     name = os.fspath(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except Damage as damage:
-        raise RecordingError(f"{name}: {damage}") from damage
-    except zipfile.BadZipFile as error:
-        raise RecordingError(f"{name} is no recording, or only a part of one: {error}") from error
-    except (zlib.error, EOFError) as error:
-        raise RecordingError(f"{name} is damaged: {error}") from error
+    with open(path, "rb") as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except _DAMAGES as error:
+            raise RecordingError(f"{name} is no recording, or only a part of one: {error}") from error
+        with archive:
+            try:
+                yield archive
+            except Damage as damage:
+                raise RecordingError(f"{name}: {damage}") from damage
 
 
 class Damage(Exception):
@@ -214,9 +219,11 @@ def read_array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtyp
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     info = archive.getinfo(name)
+    if info.compress_type != zipfile.ZIP_DEFLATED:
+        raise Damage(f"damaged: {name} is compressed in another way than we do it")
     if info.file_size > info.compress_size * _MOST_SHRINKING + _NPY_HEADER:
         raise Damage(f"damaged: {name} cannot be as large as it says")
     try:
         return archive.read(info)
-    except (NotImplementedError, RuntimeError) as error:  # a compression method, or encryption, that we never write
+    except _DAMAGES as error:
         raise Damage(f"damaged: {name}: {error}") from error

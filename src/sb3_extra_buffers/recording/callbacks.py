@@ -50,9 +50,15 @@ class RecordCallback(BaseCallback):
         return buffer
 
     def _on_training_start(self) -> None:
-        if self._source is None:
-            self._source = VecSource(self.training_env, *self._arguments)
         last_obs: Any = self.model._last_obs
+        if self._source is not None and self._source.venv is self.training_env and self.num_timesteps > 0:
+            # learn(..., reset_num_timesteps=False) does not reset the environment either.
+            self._source.go_on(last_obs)
+            return
+        buffer, frames, info_features, env_index = self._arguments
+        if self._source is not None:
+            buffer = self._source.recorder.buffer
+        self._source = VecSource(self.training_env, buffer, frames, info_features, env_index)
         self._source.begin(last_obs)
 
     def _on_step(self) -> bool:

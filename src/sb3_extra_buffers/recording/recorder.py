@@ -70,12 +70,22 @@ class Recorder:
         :param frame: What is seen first
         :param info: What the environment says beside it
         """
-        if self._has_begun and self._buffer is not None:
-            self._buffer.end_episode(self._frame)
+        if self._buffer is not None:
+            # Somebody else may have recorded into it before.
+            self._buffer.end_episode(self._frame if self._has_begun else None)
         self._look(frame, info)
         if self._buffer is None:
             self._buffer = self._make_buffer()
         self._has_begun = True
+
+    def is_at(self, frame: Any) -> bool:
+        """
+        Tell whether a frame is the one that was seen last, as far as frames are recorded.
+
+        :param frame: The frame
+        :return: Whether an episode is running that may go on from it
+        """
+        return self._has_begun and (self._frame is None or np.array_equal(self._frame, frame))
 
     def step(
         self,

@@ -86,7 +86,7 @@ class VecSource:
     ) -> None:
         if not 0 <= env_index < venv.num_envs:
             raise ValueError(f"env_index is {env_index}, but there are {venv.num_envs} environments, counted from 0")
-        self._venv = venv
+        self.venv = venv
         self._index = env_index
         spec = venv.get_attr("spec", [env_index])[0]
         meanings = _ask(venv, "get_action_meanings", env_index)
@@ -95,7 +95,7 @@ class VecSource:
 
     def _frame(self, obs: Any) -> Any:
         if self.recorder.frames == "render":
-            return self._venv.env_method("render", indices=[self._index])[0]
+            return self.venv.env_method("render", indices=[self._index])[0]
         return self._one(obs) if self.recorder.frames == "observation" else None
 
     def _one(self, obs: Any) -> Any:
@@ -105,7 +105,7 @@ class VecSource:
 
     def _reset_info(self) -> dict[str, Any]:
         # Wrappers have a list of their own, which nobody fills.
-        info: dict[str, Any] = self._venv.unwrapped.reset_infos[self._index]
+        info: dict[str, Any] = self.venv.unwrapped.reset_infos[self._index]
         return info
 
     def begin(self, obs: Any) -> None:
@@ -115,6 +115,15 @@ class VecSource:
         :param obs: Observations after a reset
         """
         self.recorder.begin(self._frame(obs), self._reset_info())
+
+    def go_on(self, obs: Any) -> None:
+        """
+        Go on with the episode that is running, unless what is seen shows that another has begun.
+
+        :param obs: Observations now
+        """
+        if not self.recorder.is_at(self._frame(obs)):
+            self.begin(obs)
 
     def step(self, actions: Any, obs: Any, rewards: Any, dones: Any, infos: Any) -> None:
         """
