@@ -68,6 +68,7 @@ def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert shown.out.count("identical") == 3 and "DIFFERENT" not in shown.out
     assert "transitions of Pong in SB3's buffer" in " ".join(shown.out.split())
     assert str(output / "demo.png") in shown.out and str(output / "demo.json") in shown.out
+    assert "recommend Pong" in shown.out and "bench Pong" in shown.out and "view Pong.rec" in shown.out
     # Sparse lines, and nothing of what games and libraries say for themselves.
     assert shown.err and all(line.startswith("[") for line in shown.err.splitlines()), shown.err
 
