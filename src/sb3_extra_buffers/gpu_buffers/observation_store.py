@@ -141,6 +141,9 @@ class ObservationStore(ABC):
     def recover(self) -> None:  # noqa: B027
         """Put in order what an interruption left, if anything."""
 
+    def settle(self) -> None:  # noqa: B027
+        """Bring up to date what is only counted now and then."""
+
     def compact(self) -> None:  # noqa: B027
         """Pack what is stored."""
 
@@ -348,9 +351,13 @@ class RawObservationStore(ObservationStore):
         frames.cells[:] = EMPTY
         frames.table.clear()
 
-    def compact(self) -> None:
+    def settle(self) -> None:
         if self._made is not None:
             self._made.table.settle()
+
+    def compact(self) -> None:
+        self.settle()
+        if self._made is not None:
             self._made.table.heap.compact()
 
     def memory_usage(self, rows: int) -> MemoryUsage:

@@ -171,7 +171,7 @@ class CompressedArray:
     def __getitem__(self, index: Any) -> npt.NDArray[Any]:
         session = current_session()
         if session is not None and self._is_paired_form(index):
-            together = session.read(self, index[0], index[1])
+            together: npt.NDArray[Any] | None = session.read(self, index[0], index[1])
             if together is not None:
                 return together
         cells = self._usual_cells(index)
