@@ -18,18 +18,20 @@ from gpu_kit import Pair, SmallReplay
 from gymnasium import spaces
 from observation_streams import Stack, Stream
 from stable_baselines3 import A2C, DQN, PPO, SAC
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 
 from sb3_extra_buffers import gpu_buffers
 from sb3_extra_buffers.compressed import MemoryUsage, compressed_kwargs
 from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer, find_gpu_buffer_dtypes
 from sb3_extra_buffers.gpu_buffers import raw_buffer as raw_buffer_module
+from sb3_extra_buffers.gpu_buffers.gpu_replay import GpuReplay
 from sb3_extra_buffers.gpu_buffers.observation_store import (
     DenseObservationStore,
     RawObservationStore,
     create_observation_store,
 )
 from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch
+from sb3_extra_buffers.testing import check_replay_buffer
 
 IMAGE = spaces.Box(0, 255, (4, 36, 36), np.uint8)
 ROOT = Path(__file__).parents[2]
@@ -306,3 +308,13 @@ def test_a_heap_of_fixed_size_is_made_where_there_is_no_stack() -> None:
     heap = pair.ours._stores[None].heap
     assert not heap.grows and heap.capacity >= 10**6
     pair.check()
+
+
+def test_other_buffers_of_sb3_work_with_the_mixin() -> None:
+    """N-step returns, by two lines."""
+
+    class GpuNStep(GpuReplay, NStepReplayBuffer):
+        raw_below = 0
+
+    assert "n_steps" in inspect.signature(GpuNStep).parameters
+    check_replay_buffer(GpuNStep, NStepReplayBuffer, kwargs={"n_steps": 3, "gamma": 0.9})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ import torch as th
 from gpu_kit import DEVICES, ON_DEVICE, Pair
 from observation_streams import Stack, Stream
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from sb3_extra_buffers.testing.worlds import World, normalizer
 
 # Operations whose result the host has to wait for: the value itself, or how large the result is.
 WAITING = {
@@ -48,6 +52,22 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@contextmanager
+def copies_to_the_host() -> Iterator[list[str]]:
+    """Notes what would copy a tensor of a device to the host."""
+    copies: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("cpu", "numpy", "item", "tolist", "__array__"):
+            original = getattr(th.Tensor, name)
+
+            def noted(*args: Any, name: str = name, original: Any = original, **kwargs: Any) -> Any:
+                copies.append(name)
+                return original(*args, **kwargs)
+
+            patch.setattr(th.Tensor, name, noted)
+        yield copies
+
+
 def filled(method: str, device: str = "cpu", content: str = "game") -> Pair:
     stream = Stream(0, 3, (1, 12, 12), np.uint8, content, Stack(4, 0), 0.1)
     pair = Pair(stream, 30, compression_method=method, buffer_device=device)
@@ -75,9 +95,22 @@ def test_operations_of_a_sample_do_not_grow_with_the_batch(method: str, device: 
 def test_nothing_in_a_sample_waits_for_the_device(method: str, content: str, device: str) -> None:
     """Neither a value nor a size is asked of the device: starts and lengths are known on the host."""
     buffer = filled(method, device, content).ours
-    with Operations() as operations:
+    with Operations() as operations, copies_to_the_host() as copies:
         buffer.sample(64)
-    assert operations.waits == []
+    assert operations.waits == [] and copies == []
+
+
+def test_the_places_that_wait() -> None:
+    """Codecs of the host fetch the blobs of a batch at once; ``VecNormalize`` gets both observations on the host."""
+    pair = filled("gzip1")
+    with copies_to_the_host() as copies:
+        pair.ours.sample(64)
+    assert copies.count("cpu") == 1
+    pair = filled("delta")
+    env = normalizer(World(pair.ours.observation_space, pair.ours.action_space, 3, 0))
+    with copies_to_the_host() as copies:
+        pair.ours.sample(64, env=env)
+    assert copies.count("cpu") == 2
 
 
 @pytest.mark.parametrize("method", ON_DEVICE)

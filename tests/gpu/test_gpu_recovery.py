@@ -79,6 +79,21 @@ def test_ctrl_c_anywhere_in_an_add(method: str) -> None:
     pair.check()
 
 
+@pytest.mark.parametrize("options", [{}, {"heap_bytes": 4000}], ids=["grows", "fixed"])
+def test_ctrl_c_while_the_layout_is_found_out(options: dict[str, Any]) -> None:
+    """At first observations are stored whole, then all of them again, by frames."""
+    cuts = 0
+    for seed, opcodes in enumerate(range(150, 6000, 333)):
+        pair = Pair(image(seed, "game"), 12, **options)
+        for _ in range(9):
+            cuts += add_cut(pair, {opcodes})
+            pair.check()
+        pair.add(15)
+        pair.check()
+        assert pair.ours._stores[None].layout.depth == 3
+    assert cuts > 20
+
+
 def test_ctrl_c_twice() -> None:
     """The second one falls into the putting in order."""
     pair = Pair(image(4), 9)

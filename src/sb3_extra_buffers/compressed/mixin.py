@@ -13,7 +13,7 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
 
 from sb3_extra_buffers.compressed import freed_memory
-from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, hollow
+from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, full_signature, hollow, parent_signature
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.storage import HELD, CompressedArray, MemoryUsage, cast_exactly, check_dtypes, make_spec
 from sb3_extra_buffers.storage.session import current_session, read_in_session
@@ -30,30 +30,6 @@ _OPTIONS = """
     :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)
     :param output_dtype: ``"raw"`` samples observations as they are, ``"float"`` as float32
 """
-
-
-def _parent_signature(cls: type) -> inspect.Signature:
-    """What the SB3 class takes, its own keyword arguments and those of the class that it passes the others on to."""
-    parameters: dict[str, inspect.Parameter] = {}
-    for parent in cls.__mro__:
-        if issubclass(parent, CompressedBuffer) or "__init__" not in vars(parent):
-            continue
-        own = list(inspect.signature(parent).parameters.values())
-        named = [p for p in own if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        if len(named) == len(own):
-            parameters = {p.name: p for p in named} | parameters
-            break
-        parameters = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in named} | parameters
-    return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
-
-
-def _full_signature(cls: type) -> inspect.Signature:
-    parameters = dict(_parent_signature(cls).parameters)
-    for parent in reversed(cls.__mro__):
-        if issubclass(parent, CompressedBuffer) and "__init__" in vars(parent):
-            ours = inspect.signature(parent.__init__).parameters.values()
-            parameters |= {p.name: p for p in ours if p.kind is p.KEYWORD_ONLY}
-    return inspect.Signature(list(parameters.values()))
 
 
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
@@ -95,7 +71,7 @@ class CompressedBuffer(HollowParent):
         super().__init_subclass__(**kwargs)
         cls._takes_held = _only_stores(cls)
         cls._gives_memory = _lets_go(cls)
-        cls.__signature__ = _full_signature(cls)  # type: ignore[attr-defined]
+        cls.__signature__ = full_signature(cls, CompressedBuffer)  # type: ignore[attr-defined]
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
 
@@ -154,7 +130,7 @@ class CompressedBuffer(HollowParent):
 
     def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
         """Replace what the parent must not see in its arguments."""
-        bound = _parent_signature(type(self)).bind(*args, **kwargs)
+        bound = parent_signature(type(self), CompressedBuffer).bind(*args, **kwargs)
         space = bound.arguments["observation_space"]
         bound.arguments["observation_space"] = hollow(space)
         if "optimize_memory_usage" in bound.arguments:

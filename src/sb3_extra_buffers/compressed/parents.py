@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +33,43 @@ def all_floats(arrays: Any) -> bool:
     :return: Whether it did
     """
     return all(array.dtype == np.float32 for array in (arrays.values() if isinstance(arrays, dict) else [arrays]))
+
+
+def parent_signature(cls: type, mixin: type) -> inspect.Signature:
+    """
+    Find out what the SB3 class takes: its own keyword arguments and those of the class that it passes the others on to.
+
+    :param cls: A buffer class
+    :param mixin: What makes it ours
+    :return: The signature without what is ours
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    for parent in cls.__mro__:
+        if issubclass(parent, mixin) or "__init__" not in vars(parent):
+            continue
+        own = list(inspect.signature(parent).parameters.values())
+        named = [p for p in own if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if len(named) == len(own):
+            parameters = {p.name: p for p in named} | parameters
+            break
+        parameters = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in named} | parameters
+    return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
+
+
+def full_signature(cls: type, mixin: type) -> inspect.Signature:
+    """
+    Find out what a buffer class takes, ours and the parent's.
+
+    :param cls: A buffer class
+    :param mixin: What makes it ours
+    :return: The signature
+    """
+    parameters = dict(parent_signature(cls, mixin).parameters)
+    for parent in reversed(cls.__mro__):
+        if issubclass(parent, mixin) and "__init__" in vars(parent):
+            ours = inspect.signature(parent.__init__).parameters.values()
+            parameters |= {p.name: p for p in ours if p.kind is p.KEYWORD_ONLY}
+    return inspect.Signature(list(parameters.values()))
 
 
 class HollowParent(BaseBuffer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, copy_context
@@ -15,7 +14,7 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.utils import get_device
 
-from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, hollow
+from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, full_signature, hollow, parent_signature
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
 from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
 from sb3_extra_buffers.gpu_buffers.observation_store import DenseObservationStore, ObservationStore, create_observation_store
@@ -94,11 +93,7 @@ class GpuBuffer(HollowParent):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        parents = [parent for parent in cls.__mro__ if not issubclass(parent, GpuBuffer) and "__init__" in vars(parent)]
-        ours = inspect.signature(GpuBuffer.__init__).parameters.values()
-        signature = inspect.signature(parents[0])
-        own = [parameter for parameter in ours if parameter.kind is parameter.KEYWORD_ONLY]
-        cls.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *own])  # type: ignore[attr-defined]
+        cls.__signature__ = full_signature(cls, GpuBuffer)  # type: ignore[attr-defined]
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
 
@@ -113,7 +108,7 @@ class GpuBuffer(HollowParent):
         max_slot_bytes: int | None = None,
         **kwargs: Any,
     ) -> None:
-        bound = inspect.signature(type(self)).bind(*args, **kwargs)
+        bound = parent_signature(type(self), GpuBuffer).bind(*args, **kwargs)
         space = bound.arguments["observation_space"]
         bound.arguments["observation_space"] = hollow(space)
         if "optimize_memory_usage" in bound.arguments:
