@@ -11,7 +11,7 @@ WITH_CLIENTS := .[all,dev,clients]
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
-BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/saving.py benchmarks/million.py
+BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/learning.py benchmarks/gpu_buffers.py benchmarks/buffer_stats.py benchmarks/saving.py benchmarks/million.py
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -85,7 +85,7 @@ docs: $(STAMP) ## Build the documentation into docs/_build/html
 
 clean: ## Remove what builds and tests leave behind
 	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks docs examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## The same, and .venv
 	rm -rf $(VENV)

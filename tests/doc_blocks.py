@@ -56,6 +56,13 @@ def write_files(page: str, folder: Path) -> None:
             (folder / name[1]).write_text(block.text, encoding="utf-8")
 
 
+def _typed(block: Block) -> str:
+    """What somebody types: all of a ``bash`` block; of a ``console`` block, which shows answers too, what follows a prompt."""
+    if block.language == "console":
+        return "".join(line[2:] for line in block.text.splitlines(keepends=True) if line.startswith("$ "))
+    return block.text if block.language == "bash" else ""
+
+
 def commands(page: str, program: str | None = None) -> list[list[str]]:
     """
     Find the commands of a page, in their order.
@@ -64,6 +71,6 @@ def commands(page: str, program: str | None = None) -> list[list[str]]:
     :param program: Only those of this program
     :return: Their words
     """
-    shell = "".join(block.text for block in blocks(page) if block.language == "bash").replace("\\\n", "")
+    shell = "".join(_typed(block) for block in blocks(page)).replace("\\\n", "")
     lines = [shlex.split(line, comments=True) for line in shell.splitlines()]
     return [words for words in lines if words and program in (None, words[0])]

@@ -72,10 +72,11 @@ def documented() -> Iterator[tuple[Path, str, str]]:
             if directive == "currentmodule":
                 current = name
             elif directive == "automodule":
-                yield from ((page, name, member) for member in importlib.import_module(name).__all__)
+                module = importlib.import_module(name)
+                yield from ((page, name, member) for member in getattr(module, "__all__", _defined_in(module)))
             else:
-                module, _, member = (name if name.startswith("sb3_extra_buffers.") else f"{current}.{name}").rpartition(".")
-                yield page, module, member
+                place, _, member = (name if name.startswith("sb3_extra_buffers.") else f"{current}.{name}").rpartition(".")
+                yield page, place, member
 
 
 def _value(module: str, name: str) -> Any:
@@ -107,7 +108,7 @@ def test_what_is_documented_elsewhere_is_linked_from_the_api_page() -> None:
 def test_public_names_are_found() -> None:
     names = set(public_names())
     assert ("sb3_extra_buffers.compressed", "CompressedReplayBuffer") in names
-    assert ("sb3_extra_buffers.training_utils.prioritized_dqn", "PrioritizedDQN") in names
+    assert ("sb3_extra_buffers.training_utils", "PrioritizedDQN") in names
     assert not any(module.startswith("sb3_extra_buffers.storage.") for module, _ in names)
 
 

@@ -92,7 +92,7 @@ def test_no_block_is_overlooked(page: str) -> None:
     found = list(blocks(page))
     fences = re.findall(r"^ *(?:```+|~~~+) *(\w+)", text, re.MULTILINE)
     assert fences == [block.language for block in found]
-    known = {"python", "bash", "yaml", "text", "toml", "json"}
+    known = {"python", "bash", "console", "yaml", "text", "toml", "json"}
     assert {block.language for block in found} <= known, f"say how to test it, or use one of {sorted(known)}"
 
 
@@ -109,8 +109,9 @@ def check_make(words: list[str]) -> None:
 
 
 def check_program(words: list[str]) -> None:
+    ours = words[: words.index(">")] if ">" in words else words
     try:
-        build_parser().parse_args(words)
+        build_parser().parse_args(ours)
     except SystemExit as stopped:  # --help ends with 0
         assert stopped.code == 0, f"wrong usage: sb3-extra-buffers {' '.join(words)}"
 
@@ -132,10 +133,11 @@ def check_python(words: list[str]) -> None:
     source = script.read_text(encoding="utf-8")
     # Options that programs of a folder share are declared in a module beside them.
     beside = [
-        script.parent / f"{name.replace('.', '/')}.py" for name in re.findall(r"^from ([\w.]+) import", source, re.MULTILINE)
+        script.parent / f"{name.replace('.', '/')}.py"
+        for name in re.findall(r"^(?:from|import) ([\w.]+)", source, re.MULTILINE)
     ]
     source += "".join(path.read_text(encoding="utf-8") for path in beside if path.is_file())
-    for option in (word.partition("=")[0] for word in words[1:] if word.startswith("--")):
+    for option in (word.partition("=")[0] for word in words[1:] if word.startswith("--") and word != "--help"):
         assert f'"{option}"' in source, f"{words[0]} has no {option}"
 
 
@@ -150,10 +152,13 @@ def check_command(words: list[str]) -> None:
         CHECKS[program](rest)
 
 
-@pytest.mark.parametrize("page", pages_with("bash"))
+@pytest.mark.parametrize("page", sorted({*pages_with("bash"), *pages_with("console")}))
 def test_commands_exist(page: str) -> None:
+    written: set[str] = set()
     for words in commands(page):
-        check_command(words)
+        if not (words[0] == "python" and words[1] in written):
+            check_command(words)
+        written.update(words[words.index(">") + 1 :] if ">" in words else [])
 
 
 @pytest.mark.parametrize("page", PAGES)
