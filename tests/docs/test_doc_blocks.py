@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -141,7 +142,17 @@ def check_python(words: list[str]) -> None:
         assert f'"{option}"' in source, f"{words[0]} has no {option}"
 
 
-CHECKS = {"make": check_make, "sb3-extra-buffers": check_program, "pip": check_pip, "python": check_python}
+def check_eval(words: list[str]) -> None:
+    check_command(shlex.split(words[0].removeprefix("$(").removesuffix(")")))
+
+
+CHECKS = {
+    "make": check_make,
+    "sb3-extra-buffers": check_program,
+    "pip": check_pip,
+    "python": check_python,
+    "eval": check_eval,
+}
 FINE = {"cd", "git"}
 
 
