@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stable_baselines3 import DQN
 
+from sb3_extra_buffers.recording import CompressedRecordBuffer, export_video
 from sb3_extra_buffers.training_utils.atari import make_env
 
 GAME = "PongNoFrameskip-v4"
@@ -41,35 +42,21 @@ def watch(description, algorithm, default_model) -> None:
     env = make_env(GAME, 1, framestack=4, seed=1, render_mode="human" if in_window else "rgb_array")
     # Nothing is learned here, so a replay buffer of one transition is enough.
     model = algorithm.load(args.model, device=args.device, custom_objects={"buffer_size": 1})
-    writer = None if in_window else open_video(args.video or args.model.with_suffix(".mp4"))
     obs, score = env.reset(), 0.0
+    record = None if in_window else CompressedRecordBuffer(None, env.get_images()[0].shape)
     for _ in range(args.steps):
         actions, _ = model.predict(obs, deterministic=False)
+        frame = None if record is None else env.get_images()[0]
         obs, rewards, _, _ = env.step(actions)
         score += float(rewards[0])
-        if writer is not None:
-            writer.append_data(env.get_images()[0])
+        if record is not None:
+            record.add(frame, rewards[0], actions[0])
     env.close()
     print(f"{score:+.0f} points in {args.steps} steps")
-    if writer is not None:
-        writer.close()
-        print(f"saved {args.video or args.model.with_suffix('.mp4')}")
-
-
-def open_video(path):
-    """
-    Begin a video.
-
-    :param path: File to write
-    :return: What takes frames
-    """
-    try:
-        import imageio
-        import imageio_ffmpeg  # noqa: F401
-    except ImportError:
-        sys.exit('there is no screen, and a video needs imageio-ffmpeg: pip install "sb3-extra-buffers[recording]"')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return imageio.get_writer(path, fps=FRAMES_A_SECOND, macro_block_size=2)
+    if record is not None:
+        video = args.video or args.model.with_suffix(".mp4")
+        export_video(record, video, fps=FRAMES_A_SECOND)
+        print(f"saved {video}")
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(OnPolicyAlgorithm, "learn", one_rollout)
     _, *others = atari.make_env.__defaults__ or ()
     monkeypatch.setattr(atari.make_env, "__defaults__", (DummyVecEnv, *others))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     monkeypatch.chdir(tmp_path)
 
 

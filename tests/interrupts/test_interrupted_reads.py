@@ -131,7 +131,7 @@ def test_ctrl_c_in_a_large_read_and_the_buffer_is_dropped() -> None:
     """A thread that decodes the other half must not be left behind without the memory that it reads."""
     run = subprocess.run([sys.executable, "-c", CTRL_C], capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, f"exit code {run.returncode}\n{run.stderr[-2000:]}"
-    assert int(run.stdout.split()[-1]) > 5
+    assert int(run.stdout.split()[-1]) > 2
 
 
 # -- after the main thread ---------------------------------------------------------------------------------------------
