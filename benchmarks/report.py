@@ -294,6 +294,18 @@ def saving(results: Results) -> str:
     return table(["MsPacman, stack 4", "transitions", "file", "save", "load", "samples after loading"], lines)
 
 
+def recording(results: Results) -> str:
+    """
+    Tell how large recordings are.
+
+    :param results: ``recording.json``
+    :return: Markdown
+    """
+    sizes = ("raw_bytes", "memory_bytes", "file_bytes", "page_bytes")
+    lines = [[row["game"], f"{row['steps']:,}", *[megabytes(row[size]) for size in sizes]] for row in results["rows"].values()]
+    return table(["game", "steps", "pictures", "in memory", "as a file", "as a page"], lines)
+
+
 def gpu(results: Results) -> str:
     """
     Compare buffers on the device ``cpu`` with SB3's and with those of the CPU side.
@@ -340,6 +352,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "her": ("her", her),
     "saving": ("saving", saving),
     "gpu": ("gpu_buffers", gpu),
+    "recording": ("recording", recording),
 }
 
 
