@@ -284,12 +284,14 @@ def test_small_run(tmp_path: Path) -> None:
         assert (tmp_path / "results" / picture).stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_small_first_fill(tmp_path: Path) -> None:
     rows = run_small("first_fill", tmp_path)
     assert set(rows) == {"pong/huge", "pong/small"}
     assert all(set(row["ratios"]) == {"p10", "p25", "p50", "mean"} for row in rows.values())
 
 
+@pytest.mark.slow
 def test_small_saving(tmp_path: Path) -> None:
     rows = run_small("saving", tmp_path, "--method", targets.DEFAULT)
     assert set(rows) == {"sb3", targets.DEFAULT}

@@ -61,7 +61,7 @@ print(loaded, read)
 """
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", [method for method in ("delta", "delta-zstd", "zstd-3") if method in METHODS])
 def test_damaged_pickles_do_not_crash(method: str, seed: int) -> None:
     program = f"METHOD, SEED, CASES = {method!r}, {seed}, 150\n{PROGRAM}"

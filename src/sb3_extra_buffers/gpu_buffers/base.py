@@ -16,8 +16,9 @@ from stable_baselines3.common.utils import get_device
 
 from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, full_signature, hollow, parent_signature
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
+from sb3_extra_buffers.gpu_buffers.dense_store import DenseObservationStore, ObservationStore
 from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
-from sb3_extra_buffers.gpu_buffers.observation_store import DenseObservationStore, ObservationStore, create_observation_store
+from sb3_extra_buffers.gpu_buffers.observation_store import create_observation_store
 from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, torch_dtype_to_numpy
 from sb3_extra_buffers.storage import MemoryUsage, cast_exactly
 from sb3_extra_buffers.storage.session import read_in_session

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch as th
 
-from sb3_extra_buffers.gpu_buffers.observation_store import ObservationStore
+from sb3_extra_buffers.gpu_buffers.dense_store import ObservationStore
 from sb3_extra_buffers.gpu_buffers.raw_buffer import Indices
 from sb3_extra_buffers.storage.session import current_session
 

@@ -23,7 +23,7 @@ from sb3_extra_buffers.storage.stacks import StackSearch
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["DenseObservationStore", "ObservationStore", "RawObservationStore", "create_observation_store"]
+__all__ = ["DenseObservationStore", "RawObservationStore", "create_observation_store"]
 
 _MEASURED_ROWS = 64
 """After so many rows the heap is sized by what they took."""
