@@ -53,8 +53,8 @@ class FrameStore:
         self.make_coder = make_coder
         self.indexes: list[FrameIndex] = []
         self.writes = 0
-        # Set while a write is under way. Who finds it set, in a loaded store or after Ctrl-C, must not go on from what the
-        # store knows of the last observations: that may be half of one write and half of another.
+        # Set while a write is under way. If it is set when the next one begins, after Ctrl-C or in a loaded store, what the
+        # store knows of the last observations may be half of one write and half of another, and must not be built on.
         self.unfinished = False
         # What this store is about to become, see ``_rebuild``.
         self._successor: tuple[FrameStore, list[FrameIndex]] | None = None
