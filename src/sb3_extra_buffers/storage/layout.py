@@ -104,6 +104,11 @@ class FrameLayout:
         steps = [math.prod(turned[place:]) * self.itemsize for place in range(len(turned) + 1)]
         return steps[0], steps[-1], *steps[1:-1]
 
+    @cached_property
+    def interleaves(self) -> bool:
+        """Whether codecs get a frame pixel by pixel: red, green and blue have more to do with each other than neighbours have."""
+        return self.outer == 1 and 2 <= self.group <= 4 and len(self.obs_shape) >= 3
+
     def is_turned(self, obs: npt.NDArray[Any]) -> bool:
         """
         Tell whether a batch has these strides; those of a single observation do not depend on how many there are.

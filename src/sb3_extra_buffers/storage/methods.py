@@ -1,8 +1,7 @@
-"""From a method string to the coder of frames."""
+"""From a method string to how frames are coded."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,26 +14,18 @@ from sb3_extra_buffers.codecs import (
     MethodSpec,
     available_methods,
     has_igzip,
-    has_lz4,
-    has_numba,
     has_zstd,
     make_codec,
     parse_method,
 )
-from sb3_extra_buffers.storage.coder import FrameCoder, PlainCoder
-from sb3_extra_buffers.storage.layout import FrameLayout
-
-logger = logging.getLogger(__name__)
 
 DELTA = "delta"
 DENSE = "delta-zstd"
 _BEHIND = "delta-"
 
+_SHIFT = 3
 _DENSE_SHIFT = 6
 _DENSE_LEVEL = 3
-
-_told_about_numba = False
-
 
 def fallback_method() -> str:
     """
@@ -51,27 +42,9 @@ def default_method() -> str:
     """
     Choose the method for who does not name one.
 
-    :return: ``delta`` where numba is installed, else the best of what is
+    :return: ``delta``
     """
-    global _told_about_numba
-    if has_numba():
-        return DELTA
-    if not _told_about_numba:
-        _told_about_numba = True
-        logger.warning(
-            'numba is not installed: buffers use %r. `pip install "sb3-extra-buffers[fast]"` makes them '
-            "several times smaller and faster.",
-            _best_without_numba(),
-        )
-    return _best_without_numba()
-
-
-def _best_without_numba() -> str:
-    if has_zstd():
-        return "zstd/1"
-    if has_igzip():
-        return "igzip/1"
-    return "lz4-frame/0" if has_lz4() else "gzip/1"
+    return DELTA
 
 
 def parse_any_method(method: str) -> MethodSpec:
@@ -103,14 +76,13 @@ def known_methods() -> tuple[str, ...]:
 
     :return: Their names
     """
-    references = [DELTA, *([DENSE] if has_zstd() else [])] if has_numba() else []
-    return (*references, *available_methods())
+    return (DELTA, *([DENSE] if has_zstd() else []), *available_methods())
 
 
 @dataclass(frozen=True)
 class CoderSpec:
     """
-    Everything that says how frames are coded: a plain, picklable value that makes coders.
+    Everything that says how frames are coded: a plain, picklable value.
 
     :param method: Method string, see ``parse_any_method``
     :param elem_type: Type of the elements
@@ -127,18 +99,29 @@ class CoderSpec:
 
     def check(self) -> None:
         """Raise at once what making a coder would raise later."""
-        self._codecs()
+        self.codecs()
 
-    def _codecs(self) -> tuple[Codec, Codec | None]:
-        """The codec for single frames, and the one behind references."""
+    @property
+    def references(self) -> bool:
+        """Whether frames are coded against earlier ones."""
+        return is_reference_method(self.method)
+
+    @property
+    def shift(self) -> int:
+        """Two to this power is the number of frames in a group."""
+        if not self.references:
+            return 0
+        return _SHIFT if parse_any_method(self.method).name == DELTA else _DENSE_SHIFT
+
+    def codecs(self) -> tuple[Codec, Codec | None]:
+        """
+        Make the codecs.
+
+        :return: The one for single frames, and the one behind references, over whole groups
+        """
         name, level = parse_any_method(self.method)
         if not is_reference_method(name):
             return self._codec(self.method, self.compression_kwargs), None
-        if not has_numba():
-            raise ImportError(
-                f'the method {self.method!r} needs numba: pip install "sb3-extra-buffers[numba]", '
-                f"or choose one of {', '.join(known_methods())}"
-            )
         options = dict(self.compression_kwargs)
         plain = make_codec(options.pop("fallback", fallback_method()), self.elem_type, self.runs_type)
         if name == DELTA:
@@ -153,16 +136,6 @@ class CoderSpec:
 
     def _codec(self, method: str, options: Mapping[str, Any]) -> Codec:
         return make_codec(method, self.elem_type, self.runs_type, options, self.decompression_kwargs)
-
-    def __call__(self, layout: FrameLayout, n_streams: int) -> FrameCoder:
-        codec, packer = self._codecs()
-        if not is_reference_method(self.method):
-            return PlainCoder(layout, n_streams, codec)
-        from sb3_extra_buffers.storage.reference import ReferenceCoder
-
-        if packer is None:
-            return ReferenceCoder(layout, n_streams, codec)
-        return ReferenceCoder(layout, n_streams, codec, packer, _DENSE_SHIFT)
 
 
 def make_spec(
@@ -180,7 +153,7 @@ def make_spec(
     :param runs_type: Type of run lengths
     :param compression_kwargs: Options of the codec, copied
     :param decompression_kwargs: Likewise
-    :return: What makes the coders
+    :return: The choice
     """
     spec = CoderSpec(
         default_method() if method is None else method,

@@ -38,16 +38,15 @@ class MemoryUsage:
         :param dtype: Type that observations have outside of it
         :return: The figures
         """
-        coder = store.coder
-        written = store.written_cells()
-        stored = coder.stored_frames
-        obs_bytes = store.layout.obs_bytes // store.dtype.itemsize * dtype.itemsize
+        written, frames, stored_bytes, index_bytes, _ = store.core.usage()
+        layout = store.layout
+        obs_bytes = layout.obs_bytes // store.dtype.itemsize * dtype.itemsize
         return cls(
             raw_bytes=written * obs_bytes,
-            stored_bytes=coder.log.used_bytes + coder.open_bytes,
-            index_bytes=written * store.bytes_a_cell() + coder.directory.nbytes + coder.patterns.nbytes,
-            frames_stored=stored,
-            frames_shared=max(written * store.layout.depth - stored, 0),
+            stored_bytes=stored_bytes,
+            index_bytes=index_bytes,
+            frames_stored=frames,
+            frames_shared=max(written * layout.depth - frames, 0),
         )
 
     @classmethod

@@ -1,0 +1,53 @@
+/* The numbers of the format, which docs/format.md describes: records of the log, and patches (kernels.inc). */
+#ifndef FL_FORMAT_H
+#define FL_FORMAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A record is one group: u32 length of the body, u8 kind, u8 number of frames, body. */
+enum {
+    RECORD_HEADER = 6,
+    RECORD_NUMBER = 4, /* the u32 that a body of KEYED, CODED or PACKED begins with */
+    RECORD_PATCHES = RECORD_HEADER + RECORD_NUMBER,
+};
+
+enum {
+    KEYED = 0,  /* u32 offset of the key frame in this segment, patch on it, further patches */
+    CODED = 1,  /* u32 length, blob of the frame codec (the first frame), further patches */
+    PACKED = 2, /* u32 length of what follows once decoded, blob of the group codec: the body of a KEYED */
+    RAW = 3,    /* the bytes of one frame, when no codec makes them fewer */
+    BLOB = 4,   /* blob of the frame codec: one frame */
+};
+
+enum {
+    PATCH_PREFIX = 2,
+    PATCH_MOST = (1 << 16) - 1,
+    PATCH_UP = 253,
+    PATCH_ESCAPE = 255,
+    PATCH_LONG = 127,
+    PATCH_FILL = 128,
+    PATCH_GIVEN = 0,
+    PATCH_LEFT = 1,
+    PATCH_RIGHT = 2,
+    PATCH_FILL_LONG = 30,
+    PATCH_FILL_LONGER = 31,
+};
+
+static inline void put_u32(uint8_t *out, size_t value) {
+    for (int i = 0; i < 4; i++) {
+        out[i] = (uint8_t)(value >> (8 * i) & 255);
+    }
+}
+
+static inline uint32_t get_u32(const uint8_t *at) {
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static inline void put_header(uint8_t *record, size_t body, int kind, uint32_t frames) {
+    put_u32(record, body);
+    record[4] = (uint8_t)kind;
+    record[5] = (uint8_t)frames;
+}
+
+#endif

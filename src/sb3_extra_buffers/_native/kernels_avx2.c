@@ -1,0 +1,30 @@
+/* The kernels with AVX2, for processors that have it; kernels.c asks before it takes them. */
+#if defined(__x86_64__) || defined(_M_X64)
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt"))), apply_to = function)
+#elif defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi,bmi2,lzcnt")
+#endif
+
+#define FL_AVX2 1
+#define FL_KERNELS fl_kernels_avx2
+#define FL_KERNELS_NAME "avx2"
+#include "kernels.inc"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#elif defined(__GNUC__)
+#pragma GCC pop_options
+#endif
+
+#else
+typedef int fl_no_avx2; /* an empty file is no C */
+#endif

@@ -1,0 +1,102 @@
+/* Memory: every allocation of the core goes through here, so that tests can refuse any of them. */
+#include "framelog.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if !defined(FL_PLAIN_MEMORY) && (defined(__unix__) || defined(__APPLE__))
+#define FL_MMAP 1
+#include <sys/mman.h>
+#if !defined(MAP_ANONYMOUS) && defined(MAP_ANON)
+#define MAP_ANONYMOUS MAP_ANON
+#endif
+#endif
+
+#if defined(_MSC_VER)
+#define FL_THREAD_LOCAL __declspec(thread)
+#else
+#define FL_THREAD_LOCAL _Thread_local
+#endif
+
+/* Of this thread: two threads that work on two stores must not see each other's. */
+static FL_THREAD_LOCAL size_t refused_bytes;
+static FL_THREAD_LOCAL int64_t refuse_after = -1;
+
+static bool is_refused(size_t size) {
+    if (refuse_after >= 0 && refuse_after-- == 0) {
+        refused_bytes = size;
+        return true;
+    }
+    return false;
+}
+
+static bool product(size_t count, size_t size, size_t *bytes) {
+    if (size != 0 && count > SIZE_MAX / 2 / size) {
+        refused_bytes = SIZE_MAX;
+        return false;
+    }
+    *bytes = count * size;
+    return true;
+}
+
+void *fl_alloc(size_t count, size_t size) {
+    size_t bytes;
+    if (!product(count, size, &bytes) || is_refused(bytes)) {
+        return NULL;
+    }
+    void *memory = calloc(bytes ? bytes : 1, 1);
+    if (memory == NULL) {
+        refused_bytes = bytes;
+    }
+    return memory;
+}
+
+void *fl_resize(void *memory, size_t count, size_t size) {
+    size_t bytes;
+    if (!product(count, size, &bytes) || is_refused(bytes)) {
+        return NULL;
+    }
+    void *larger = realloc(memory, bytes ? bytes : 1);
+    if (larger == NULL) {
+        refused_bytes = bytes;
+    }
+    return larger;
+}
+
+void fl_free(void *memory) { free(memory); }
+
+void *fl_alloc_pages(size_t size) {
+    if (is_refused(size)) {
+        return NULL;
+    }
+#ifdef FL_MMAP
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        memory = NULL;
+    }
+#else
+    void *memory = calloc(size, 1);
+#endif
+    if (memory == NULL) {
+        refused_bytes = size;
+    }
+    return memory;
+}
+
+void fl_free_pages(void *memory, size_t size) {
+    if (memory == NULL) {
+        return;
+    }
+#ifdef FL_MMAP
+    munmap(memory, size);
+#else
+    (void)size;
+    free(memory);
+#endif
+}
+
+size_t fl_refused_bytes(void) { return refused_bytes; }
+
+void fl_refuse_allocation(int64_t after) { refuse_after = after; }
+
+size_t fl_padded(size_t size) { return (size + 7) / 8 * 8 + 8; }

@@ -1,0 +1,410 @@
+/* Reading: from cells to frames to groups, each group walked once for all that an observation, or a pair, wants of it. */
+#include "format.h"
+#include "frames.h"
+
+#include <string.h>
+
+enum {
+    LINE = 64,
+    /* How many observations before its turn each part of one is fetched; each is found by means of the one before it. */
+    FETCH_ENTRIES = 7,
+    FETCH_DIRECTORY = 5,
+    FETCH_HEADERS = 3,
+    FETCH_FRAMES = 1,
+};
+#define CACHED ((size_t)1 << 24)   /* a log of fewer bytes is in the processor's caches, about */
+#define WORTH_HALVING ((size_t)1 << 21) /* handing over half of a smaller output takes longer than it saves */
+#define CODEC_EFFORT 16            /* how much longer a codec takes for a byte than copying it does */
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#if defined(_M_X64)
+#include <intrin.h>
+#define FETCH(address) _mm_prefetch((const char *)(address), _MM_HINT_T1)
+#else
+#define FETCH(address) ((void)(address))
+#endif
+#else
+#define FETCH(address) __builtin_prefetch((address), 0, 2)
+#endif
+
+/* One call of fl_read. */
+typedef struct request {
+    const fl_store *store;
+    const fl_read_part *parts;
+    size_t n_parts;
+    const int64_t *rows, *columns;
+    const fl_codecs *codecs;
+    bool ahead;    /* whether to fetch what is needed next; takes longer where all is in a cache anyway */
+    uint8_t *scratch;
+    size_t scratch_bytes; /* of each half */
+    int results[2];
+} request;
+
+/* Memory of one thread. */
+typedef struct scratch {
+    uint8_t *frame;  /* the frame that patches are applied to, and FL_WRITE_AHEAD */
+    uint8_t *first;  /* what a codec made of a blob */
+    uint8_t *pixels;
+    uint8_t *body;   /* what the group codec made of one, and FL_READ_AHEAD */
+} scratch;
+
+/* A group, ready to be walked. */
+typedef struct group {
+    const uint8_t *base;    /* the key frame, or the first frame itself */
+    bool keyed;             /* which of them */
+    const uint8_t *patches;
+    size_t length;
+} group;
+
+/* -- where things are --------------------------------------------------------------------------------------------------------- */
+
+/* The cell of the batch's observation; -1 where there is none. */
+static int64_t cell_of(const request *of, size_t row) {
+    const int64_t n = (int64_t)of->store->n_streams;
+    int64_t cell = of->rows[row];
+    if (of->columns != NULL) {
+        const int64_t column = of->columns[row];
+        if (column < 0 || column >= n || cell < 0 || cell > (INT64_MAX - n) / n) {
+            return -1;
+        }
+        cell = cell * n + column;
+    }
+    for (size_t part = 0; part < of->n_parts; part++) {
+        if (cell < 0 || (uint64_t)cell >= of->parts[part].index->cells) {
+            return -1;
+        }
+    }
+    return cell;
+}
+
+/* Work out which frames an observation is made of, FL_ZERO for zeros; tells whether the entry makes sense. */
+static bool locate(const fl_store *store, const fl_index *index, size_t cell, const fl_stream *stream, int64_t *wanted) {
+    const size_t depth = store->layout.depth;
+    const uint32_t pattern =
+        index->wide ? ((const uint32_t *)index->patterns)[cell] : ((const uint16_t *)index->patterns)[cell];
+    if (pattern >= store->patterns.count) {
+        return false;
+    }
+    const int64_t number = stream->head - (int64_t)((uint32_t)stream->head - index->newest[cell]);
+    const int32_t *offsets = store->patterns.offsets + pattern * depth;
+    for (size_t j = 0; j < depth; j++) {
+        if (offsets[j] > number) {
+            return false;
+        }
+        wanted[j] = offsets[j] < 0 ? FL_ZERO : number - offsets[j];
+    }
+    return true;
+}
+
+static const uint64_t *directory_entry(const fl_store *store, size_t i, int64_t group) {
+    const size_t capacity = store->directory.capacity;
+    return &store->directory.locations[i * capacity + (uint64_t)group % capacity];
+}
+
+static int decode(const request *of, int which, const uint8_t *blob, size_t size, uint8_t *out, size_t out_size) {
+    return of->codecs->decode(of->codecs->context, which, blob, size, out, out_size);
+}
+
+static int decode_frame(const request *of, const uint8_t *blob, size_t size, const scratch *own) {
+    const fl_layout *layout = &of->store->layout;
+    if (!layout->interleave) {
+        return decode(of, FL_FRAME_CODEC, blob, size, own->first, of->store->frame_bytes);
+    }
+    const int result = decode(of, FL_FRAME_CODEC, blob, size, own->pixels, of->store->frame_bytes);
+    if (result == FL_OK) {
+        fl_active->transpose(own->pixels, own->first, fl_pixels(layout), layout->planes, layout->item);
+    }
+    return result;
+}
+
+/* Find a group. Every number that comes from stored bytes is checked before it is used. */
+static int find_group(const request *of, size_t i, int64_t number, const scratch *own, group *found) {
+    const fl_store *store = of->store;
+    const fl_stream *stream = &store->streams[i];
+    if (number < store->directory.oldest[i] || number - store->directory.oldest[i] >= (int64_t)store->directory.capacity) {
+        return FL_DAMAGED;
+    }
+    const uint64_t location = *directory_entry(store, i, number);
+    const size_t segment_bytes = store->log.segment_bytes;
+    size_t segment, length;
+    const uint8_t *record;
+    if (location & FL_OPEN_BIT) {
+        if ((location ^ FL_OPEN_BIT) != i || stream->frames == 0 || stream->group != number) {
+            return FL_DAMAGED;
+        }
+        segment = stream->segment;
+        record = stream->staging;
+        length = stream->staged - RECORD_HEADER;
+    } else {
+        segment = (size_t)(location >> 32);
+        const size_t offset = (size_t)(location & 0xFFFFFFFF);
+        if (segment >= store->log.count || offset + RECORD_HEADER > segment_bytes) {
+            return FL_DAMAGED;
+        }
+        record = store->log.segments[segment].bytes + offset;
+        length = get_u32(record);
+        if (length > segment_bytes - offset - RECORD_HEADER) {
+            return FL_DAMAGED;
+        }
+    }
+    const uint8_t *body = record + RECORD_HEADER;
+    int kind = record[4];
+    *found = (group){own->first, false, body, 0};
+    if (kind == RAW) {
+        found->base = body;
+        return length == store->frame_bytes ? FL_OK : FL_DAMAGED;
+    }
+    if (kind == BLOB) {
+        return decode_frame(of, body, length, own);
+    }
+    if (kind > PACKED || length < RECORD_NUMBER) {
+        return FL_DAMAGED;
+    }
+    if (kind == CODED) {
+        const size_t size = get_u32(body);
+        if (size > length - RECORD_NUMBER) {
+            return FL_DAMAGED;
+        }
+        found->patches = body + RECORD_NUMBER + size;
+        found->length = length - RECORD_NUMBER - size;
+        return decode_frame(of, body + RECORD_NUMBER, size, own);
+    }
+    if (kind == PACKED) {
+        const size_t size = get_u32(body);
+        if (!store->method.packs || size > store->staging_bytes || size < RECORD_NUMBER) {
+            return FL_DAMAGED;
+        }
+        const int result = decode(of, FL_GROUP_CODEC, body + RECORD_NUMBER, length - RECORD_NUMBER, own->body, size);
+        if (result != FL_OK) {
+            return result;
+        }
+        body = own->body;
+        length = size;
+    }
+    const size_t key = get_u32(body);
+    if (segment >= store->log.count || key > segment_bytes || store->frame_bytes > segment_bytes - key) {
+        return FL_DAMAGED;
+    }
+    found->base = store->log.segments[segment].bytes + key;
+    found->keyed = true;
+    found->patches = body + RECORD_NUMBER;
+    found->length = length - RECORD_NUMBER;
+    return FL_OK;
+}
+
+/* -- fetching what is needed soon: in a large log nearly nothing is in a cache --------------------------------------------------- */
+
+static void fetch_entry(const fl_index *index, size_t cell) {
+    FETCH(index->newest + cell);
+    FETCH((const uint8_t *)index->patterns + cell * (index->wide ? 4 : 2));
+}
+
+static void fetch_group(const fl_store *store, const uint64_t *entry, int distance) {
+    if (distance == FETCH_DIRECTORY) {
+        FETCH(entry);
+        return;
+    }
+    const size_t segment = (size_t)(*entry >> 32), offset = (size_t)(*entry & 0xFFFFFFFF);
+    const size_t segment_bytes = store->log.segment_bytes;
+    if (segment >= store->log.count || offset + RECORD_PATCHES + PATCH_PREFIX + 1 > segment_bytes) {
+        return;
+    }
+    const uint8_t *memory = store->log.segments[segment].bytes, *record = memory + offset;
+    if (distance == FETCH_HEADERS) {
+        FETCH(record);
+        return;
+    }
+    const size_t length = get_u32(record), rest = segment_bytes - offset;
+    for (size_t at = LINE; at < (length < rest ? length : rest); at += LINE) {
+        FETCH(record + at);
+    }
+    const bool needs_key = record[RECORD_PATCHES + PATCH_PREFIX] != PATCH_UP;
+    const size_t key = get_u32(record + RECORD_HEADER);
+    if (needs_key && record[4] == KEYED && key < segment_bytes) {
+        for (size_t at = 0; at < store->frame_bytes && key + at < segment_bytes; at += LINE) {
+            FETCH(memory + key + at);
+        }
+    }
+}
+
+static void fetch(const request *of, size_t row, int distance) {
+    const fl_store *store = of->store;
+    const int64_t cell = cell_of(of, row);
+    if (cell < 0) {
+        return;
+    }
+    if (distance == FETCH_ENTRIES) {
+        for (size_t part = 0; part < of->n_parts; part++) {
+            fetch_entry(of->parts[part].index, (size_t)cell);
+        }
+        return;
+    }
+    const size_t i = (size_t)cell % store->n_streams, depth = store->layout.depth;
+    int64_t wanted[FL_MAX_PARTS * FL_MAX_DEPTH];
+    for (size_t part = 0; part < of->n_parts; part++) {
+        if (!locate(store, of->parts[part].index, (size_t)cell, &store->streams[i], wanted + part * depth)) {
+            return;
+        }
+    }
+    int64_t low = -1, high = -1; /* the groups that are done: those of a pair lie side by side */
+    for (size_t j = 0; j < of->n_parts * depth; j++) {
+        if (wanted[j] < 0) {
+            continue;
+        }
+        const int64_t number = wanted[j] >> store->method.shift;
+        if (low >= 0 && low <= number && number <= high) {
+            continue;
+        }
+        low = low < 0 || number < low ? number : low;
+        high = number > high ? number : high;
+        fetch_group(store, directory_entry(store, i, number), distance);
+    }
+}
+
+/* -- the walk ------------------------------------------------------------------------------------------------------------------- */
+
+/* Where in the group to begin for the frame at place `until`: at the last patch up to there that stands alone, or at the base,
+ * which is copied to `frame`. `at` is the byte, `place` the frame. Tells whether the patches are whole. */
+static bool begin_walk(const group *of, int64_t until, uint8_t *frame, size_t size, size_t *at, int64_t *place) {
+    bool needs_base = true;
+    int64_t seen = of->keyed ? 0 : 1;
+    *place = seen;
+    *at = 0;
+    for (size_t pos = 0; seen <= until; seen++) {
+        const size_t length = fl_patch_length(of->patches + pos, of->length - pos);
+        if (length == 0) {
+            return false;
+        }
+        if (fl_patch_stands_alone(of->patches + pos, length)) {
+            *place = seen;
+            *at = pos;
+            needs_base = false;
+        }
+        pos += length;
+    }
+    if (needs_base) {
+        memcpy(frame, of->base, size);
+    }
+    return true;
+}
+
+/* Decode one observation, or a pair of them. Rows that follow this one up to `stop` have not been written yet. */
+static int read_one(const request *of, size_t row, size_t stop, const scratch *own) {
+    const fl_store *store = of->store;
+    const size_t depth = store->layout.depth, size = store->frame_bytes, total = of->n_parts * depth;
+    const uint32_t shift = store->method.shift;
+    const int64_t cell = cell_of(of, row), mask = ((int64_t)1 << shift) - 1;
+    if (cell < 0) {
+        return FL_OUTSIDE;
+    }
+    const size_t i = (size_t)cell % store->n_streams;
+    int64_t wanted[FL_MAX_PARTS * FL_MAX_DEPTH];
+    size_t order[FL_MAX_PARTS * FL_MAX_DEPTH], count = 0;
+    uint8_t *outs[FL_MAX_PARTS];
+    for (size_t part = 0; part < of->n_parts; part++) {
+        outs[part] = of->parts[part].out + row * store->obs_bytes;
+        if (!locate(store, of->parts[part].index, (size_t)cell, &store->streams[i], wanted + part * depth)) {
+            return FL_DAMAGED;
+        }
+    }
+    for (size_t j = 0; j < total; j++) {
+        if (wanted[j] == FL_ZERO) {
+            fl_put_frame(&store->layout, NULL, j % depth, outs[j / depth]);
+            continue;
+        }
+        size_t k = count++;
+        for (; k > 0 && wanted[order[k - 1]] > wanted[j]; k--) {
+            order[k] = order[k - 1];
+        }
+        order[k] = j;
+    }
+    /* Without a stack a frame is decoded where it goes to; what that writes beyond it is in rows that come later. */
+    const bool in_place = depth == 1 && (stop - row - 1) * size >= FL_WRITE_AHEAD;
+    for (size_t k = 0; k < count;) {
+        const int64_t number = wanted[order[k]] >> shift;
+        group found;
+        const int result = find_group(of, i, number, own, &found);
+        if (result != FL_OK) {
+            return result;
+        }
+        uint8_t *frame = in_place ? outs[order[k]] : own->frame;
+        size_t at;
+        int64_t place;
+        if (!begin_walk(&found, wanted[order[k]] & mask, frame, size, &at, &place)) {
+            return FL_DAMAGED;
+        }
+        for (; k < count && wanted[order[k]] >> shift == number; k++) {
+            const size_t j = order[k];
+            if (in_place && frame != outs[j]) {
+                memcpy(outs[j], frame, size);
+                frame = outs[j];
+            }
+            for (const int64_t until = wanted[j] & mask; place <= until; place++) {
+                const size_t length = fl_patch_length(found.patches + at, found.length - at);
+                if (length == 0 || !fl_active->apply(found.patches + at, length, frame, size, store->layout.row)) {
+                    return FL_DAMAGED;
+                }
+                at += length;
+            }
+            if (!in_place) {
+                fl_put_frame(&store->layout, frame, j % depth, outs[j / depth]);
+            }
+        }
+    }
+    return FL_OK;
+}
+
+static void read_rows(void *context, int half, size_t first, size_t stop) {
+    request *of = context;
+    const fl_store *store = of->store;
+    uint8_t *memory = of->scratch + (size_t)half * of->scratch_bytes;
+    scratch own = {memory, NULL, NULL, NULL};
+    own.first = own.frame + store->stride + FL_WRITE_AHEAD;
+    own.pixels = own.first + store->stride;
+    own.body = own.pixels + store->stride;
+    static const int distances[] = {FETCH_ENTRIES, FETCH_DIRECTORY, FETCH_HEADERS, FETCH_FRAMES};
+    if (of->ahead) {
+        for (size_t row = first; row < stop && row < first + FETCH_ENTRIES; row++) {
+            fetch(of, row, FETCH_ENTRIES);
+        }
+    }
+    for (size_t row = first; row < stop; row++) {
+        if (of->ahead) {
+            for (size_t k = 0; k < 4; k++) {
+                if (row + (size_t)distances[k] < stop) {
+                    fetch(of, row + (size_t)distances[k], distances[k]);
+                }
+            }
+        }
+        const int result = read_one(of, row, stop, &own);
+        if (result != FL_OK) {
+            of->results[half] = result;
+            return;
+        }
+    }
+}
+
+int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, const int64_t *rows, const int64_t *columns,
+            size_t count, int threads, const fl_codecs *codecs) {
+    if (n_parts < 1 || n_parts > FL_MAX_PARTS) {
+        return FL_INVALID;
+    }
+    request of = {store, parts, n_parts, rows, columns, codecs, false, NULL, 0, {FL_OK, FL_OK}};
+    of.ahead = store->log.in_use * store->log.segment_bytes > CACHED;
+    const size_t packed = store->method.packs ? store->staging_bytes + FL_READ_AHEAD : 0;
+    of.scratch_bytes = 3 * store->stride + FL_WRITE_AHEAD + packed;
+    const bool by_codec = store->method.packs || !store->method.references;
+    const size_t effort = count * n_parts * store->obs_bytes * (by_codec ? CODEC_EFFORT : 1);
+    const bool halves = threads > 1 && count > 1 && effort >= WORTH_HALVING;
+    of.scratch = fl_resize(NULL, halves ? 2 : 1, of.scratch_bytes);
+    if (of.scratch == NULL) {
+        return FL_NO_MEMORY;
+    }
+    if (halves) {
+        fl_run_halves(read_rows, &of, count);
+    } else {
+        read_rows(&of, 0, 0, count);
+    }
+    fl_free(of.scratch);
+    return of.results[0] != FL_OK ? of.results[0] : of.results[1];
+}

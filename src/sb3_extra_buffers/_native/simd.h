@@ -1,0 +1,88 @@
+/*
+ * Loads and stores of any alignment, and 64 bytes compared at once. Included by kernels.inc once for each set of
+ * instructions: FL_AVX2 says which.
+ */
+#ifndef FL_SIMD_H
+#define FL_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(FL_AVX2)
+#include <immintrin.h>
+#elif defined(__SSE2__) || defined(_M_X64)
+#include <emmintrin.h>
+#elif defined(__aarch64__) || defined(_M_ARM64)
+#include <arm_neon.h>
+#endif
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+static inline uint32_t lowest_bit(uint64_t word) {
+    unsigned long place;
+    _BitScanForward64(&place, word);
+    return place;
+}
+static inline uint32_t highest_bit(uint64_t word) {
+    unsigned long place;
+    _BitScanReverse64(&place, word);
+    return place;
+}
+#else
+static inline uint32_t lowest_bit(uint64_t word) { return (uint32_t)__builtin_ctzll(word); }
+static inline uint32_t highest_bit(uint64_t word) { return 63u - (uint32_t)__builtin_clzll(word); }
+#endif
+
+/* Eight bytes as a number whose lowest byte is the first, on every machine. */
+static inline uint64_t load_word(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
+static inline void store_word(uint8_t *at, uint64_t word) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    memcpy(at, &word, 8);
+}
+
+/* Bit `i` is set where byte `i` of 64 differs. */
+static inline uint64_t different_bytes(const uint8_t *a, const uint8_t *b) {
+#if defined(FL_AVX2)
+    const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(const void *)a),
+                                          _mm256_loadu_si256((const __m256i *)(const void *)b));
+    const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(const void *)(a + 32)),
+                                           _mm256_loadu_si256((const __m256i *)(const void *)(b + 32)));
+    const uint64_t same = (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
+    return ~same;
+#elif defined(__SSE2__) || defined(_M_X64)
+    uint64_t same = 0;
+    for (int i = 0; i < 4; i++) {
+        const __m128i equal = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(const void *)(a + 16 * i)),
+                                             _mm_loadu_si128((const __m128i *)(const void *)(b + 16 * i)));
+        same |= (uint64_t)(uint32_t)_mm_movemask_epi8(equal) << (16 * i);
+    }
+    return ~same;
+#elif defined(__aarch64__) || defined(_M_ARM64)
+    const uint8x16_t bits = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    uint8x16_t marked[4];
+    for (int i = 0; i < 4; i++) {
+        marked[i] = vandq_u8(vceqq_u8(vld1q_u8(a + 16 * i), vld1q_u8(b + 16 * i)), bits);
+    }
+    uint8x16_t sum = vpaddq_u8(vpaddq_u8(marked[0], marked[1]), vpaddq_u8(marked[2], marked[3]));
+    sum = vpaddq_u8(sum, sum);
+    return ~vgetq_lane_u64(vreinterpretq_u64_u8(sum), 0);
+#else
+    uint64_t different = 0;
+    for (int i = 0; i < 64; i++) {
+        different |= (uint64_t)(a[i] != b[i]) << i;
+    }
+    return different;
+#endif
+}
+
+#endif

@@ -1,0 +1,542 @@
+/* Writing: what is new in an observation, groups of frames, key frames, index entries. */
+#include "format.h"
+#include "frames.h"
+
+#include <string.h>
+
+enum {
+    LOOK_AFTER = 100,    /* segments are looked through again once a hundredth of them is new */
+    MAX_DISTANCE = 4096, /* older frames are stored again rather than referred to: they need not be kept for ever */
+    STRAY_COST = 8,      /* observations that make up for one that does not follow */
+};
+
+/* -- room ----------------------------------------------------------------------------------------------------------------- */
+
+static fl_segment *current_segment(const fl_store *store) {
+    return &store->log.segments[store->log.order[store->log.in_use - 1]];
+}
+
+/* Make sure that a group of at most `room` bytes can begin in the current segment, and has a place in the directory. */
+static int make_space(fl_store *store, size_t i, int64_t group, size_t room) {
+    fl_log *log = &store->log;
+    if (log->in_use == 0 ||
+        current_segment(store)->used + current_segment(store)->reserved + room > log->segment_bytes) {
+        if (LOOK_AFTER * log->opened >= log->in_use) {
+            fl_reclaim(store);
+        }
+        const int opened = fl_log_open_segment(log);
+        if (opened != FL_OK) {
+            return opened;
+        }
+    }
+    fl_directory *directory = &store->directory;
+    if ((uint64_t)(group - directory->oldest[i]) < directory->capacity) {
+        return FL_OK;
+    }
+    fl_reclaim(store);
+    /* Room for a good number of others after it, else the same would be asked again soon. */
+    const size_t nearly_full = directory->capacity - directory->capacity / 16;
+    int grown = FL_OK;
+    if (directory->capacity < directory->most && (uint64_t)(group - directory->oldest[i]) >= nearly_full) {
+        grown = fl_directory_grow(directory, store->n_streams);
+    }
+    if ((uint64_t)(group - directory->oldest[i]) < directory->capacity) {
+        return FL_OK;
+    }
+    return grown != FL_OK ? grown : FL_NO_NUMBERS;
+}
+
+static void set_location(fl_store *store, size_t i, int64_t group, uint64_t location) {
+    const size_t capacity = store->directory.capacity;
+    store->directory.locations[i * capacity + (uint64_t)group % capacity] = location;
+}
+
+static uint64_t append_record(fl_store *store, size_t i, int64_t group, uint32_t number, size_t length, uint32_t frames) {
+    fl_segment *segment = &store->log.segments[number];
+    const uint64_t location = (uint64_t)number << 32 | segment->used;
+    segment->used += length;
+    segment->frames += frames;
+    segment->last_group[i] = group;
+    set_location(store, i, group, location);
+    return location;
+}
+
+/* -- codecs ---------------------------------------------------------------------------------------------------------------- */
+
+/* Code a frame by itself. Red, green and blue of a pixel have more to do with each other than neighbours have, so codecs get
+ * them side by side. */
+static int encode_frame(fl_store *store, const uint8_t *frame, const fl_codecs *codecs, const uint8_t **blob, size_t *size) {
+    const fl_layout *layout = &store->layout;
+    if (layout->interleave) {
+        uint8_t *pixels = store->frames + 2 * layout->depth * store->stride;
+        fl_active->transpose(frame, pixels, layout->planes, fl_pixels(layout), layout->item);
+        frame = pixels;
+    }
+    return codecs->encode(codecs->context, FL_FRAME_CODEC, frame, store->frame_bytes, blob, size);
+}
+
+/* -- groups ---------------------------------------------------------------------------------------------------------------- */
+
+/* Move a stream's open group to the log. */
+static int close_group(fl_store *store, size_t i, const fl_codecs *codecs) {
+    fl_stream *stream = &store->streams[i];
+    if (stream->frames == 0) {
+        return FL_OK;
+    }
+    const size_t body = stream->staged - RECORD_HEADER;
+    const uint8_t *blob = NULL;
+    size_t blob_size = 0;
+    if (store->method.packs && stream->staging[4] == KEYED) {
+        const int coded =
+            codecs->encode(codecs->context, FL_GROUP_CODEC, stream->staging + RECORD_HEADER, body, &blob, &blob_size);
+        if (coded != FL_OK) {
+            return coded;
+        }
+        if (blob_size + RECORD_NUMBER >= body) {
+            blob = NULL;
+        }
+    }
+    fl_segment *segment = &store->log.segments[stream->segment];
+    uint8_t *record = segment->bytes + segment->used;
+    size_t length = stream->staged;
+    if (blob != NULL) {
+        length = RECORD_PATCHES + blob_size;
+        put_header(record, RECORD_NUMBER + blob_size, PACKED, stream->frames);
+        put_u32(record + RECORD_HEADER, body);
+        memcpy(record + RECORD_PATCHES, blob, blob_size);
+    } else {
+        put_header(stream->staging, body, stream->staging[4], stream->frames);
+        memcpy(record, stream->staging, length);
+    }
+    segment->reserved -= stream->reserved;
+    append_record(store, i, stream->group, stream->segment, length, stream->frames);
+    stream->references_pay = stream->frames >= 1u << store->method.shift >> 1;
+    stream->frames = 0;
+    stream->reserved = 0;
+    return FL_OK;
+}
+
+static size_t encode_patch(fl_store *store, fl_stream *stream, const uint8_t *before, const uint8_t *frame, size_t start,
+                           size_t limit) {
+    const size_t most = store->staging_bytes - FL_READ_AHEAD;
+    return fl_active->encode(before, frame, store->frame_bytes, store->layout.row, store->zeros, &stream->row_above,
+                             stream->staging, start, start + limit < most ? start + limit : most);
+}
+
+/* Begin a group with a patch on a key frame that is there. */
+static bool begin_with_patch(fl_store *store, fl_stream *stream, int64_t number, const fl_segment *segment,
+                             const uint8_t *frame) {
+    const bool own = stream->key_segment == number;
+    if (!own && segment->newest_key < 0) {
+        return false;
+    }
+    const size_t offset = own ? stream->key_offset : (size_t)segment->newest_key;
+    const size_t limit = stream->references_pay ? store->frame_bytes / 2 : store->patch_limit;
+    const size_t end = encode_patch(store, stream, segment->bytes + offset, frame, RECORD_PATCHES, limit);
+    if (end == FL_NO_PATCH) {
+        return false;
+    }
+    /* A new key frame is stored once patches on the old one have cost as much as it: at most twice the best possible. */
+    const size_t cost = (own ? stream->key_cost : 0) + end - RECORD_PATCHES;
+    if (cost > store->frame_bytes) {
+        return false;
+    }
+    stream->key_segment = number;
+    stream->key_offset = offset;
+    stream->key_cost = cost;
+    stream->staged = end;
+    put_header(stream->staging, 0, KEYED, 0);
+    put_u32(stream->staging + RECORD_HEADER, offset);
+    return true;
+}
+
+/* Begin a group with the blob of a codec, in a stream whose frames have nothing to do with each other. */
+static int begin_with_blob(fl_store *store, fl_stream *stream, const uint8_t *frame, const fl_codecs *codecs, bool *done) {
+    const uint8_t *blob;
+    size_t size;
+    const int coded = encode_frame(store, frame, codecs, &blob, &size);
+    *done = coded == FL_OK && size < store->frame_bytes;
+    if (*done) {
+        put_header(stream->staging, 0, CODED, 0);
+        put_u32(stream->staging + RECORD_HEADER, size);
+        memcpy(stream->staging + RECORD_PATCHES, blob, size);
+        stream->staged = RECORD_PATCHES + size;
+    }
+    return coded;
+}
+
+static void begin_with_key(fl_store *store, fl_stream *stream, int64_t number, fl_segment *segment, const uint8_t *frame) {
+    const size_t offset = (segment->used + FL_KEY_ALIGNMENT - 1) / FL_KEY_ALIGNMENT * FL_KEY_ALIGNMENT;
+    memcpy(segment->bytes + offset, frame, store->frame_bytes);
+    segment->used = offset + store->frame_bytes;
+    segment->newest_key = (int64_t)offset;
+    stream->key_segment = number;
+    stream->key_offset = offset;
+    stream->key_cost = 0;
+    put_header(stream->staging, 0, KEYED, 0);
+    put_u32(stream->staging + RECORD_HEADER, offset);
+    stream->staging[RECORD_PATCHES] = stream->staging[RECORD_PATCHES + 1] = 0; /* a patch that changes nothing */
+    stream->staged = RECORD_PATCHES + PATCH_PREFIX;
+}
+
+static int open_group(fl_store *store, size_t i, const uint8_t *frame, const fl_codecs *codecs) {
+    fl_stream *stream = &store->streams[i];
+    const int64_t group = stream->group + 1;
+    const size_t room = FL_KEY_ALIGNMENT + store->frame_bytes + store->staging_bytes;
+    const int space = make_space(store, i, group, room);
+    if (space != FL_OK) {
+        return space;
+    }
+    const uint32_t number = store->log.order[store->log.in_use - 1];
+    fl_segment *segment = &store->log.segments[number];
+    bool begun = begin_with_patch(store, stream, number, segment, frame);
+    if (!begun && !stream->references_pay) {
+        const int coded = begin_with_blob(store, stream, frame, codecs, &begun);
+        if (coded != FL_OK) {
+            return coded;
+        }
+    }
+    if (!begun) {
+        begin_with_key(store, stream, number, segment, frame);
+    }
+    /* What it can grow to. */
+    const size_t most = stream->staged + ((size_t)1 << store->method.shift) * store->patch_limit - store->patch_limit;
+    stream->reserved = most < store->staging_bytes ? most : store->staging_bytes;
+    segment->reserved += stream->reserved;
+    stream->segment = number;
+    stream->group = group;
+    stream->frames = 1;
+    set_location(store, i, group, FL_OPEN_BIT | i);
+    return FL_OK;
+}
+
+/* -- frames ---------------------------------------------------------------------------------------------------------------- */
+
+static int store_alone(fl_store *store, size_t i, const uint8_t *frame, const fl_codecs *codecs) {
+    fl_stream *stream = &store->streams[i];
+    const uint8_t *blob;
+    size_t size;
+    int kind = BLOB;
+    const int coded = encode_frame(store, frame, codecs, &blob, &size);
+    if (coded != FL_OK) {
+        return coded;
+    }
+    if (size >= store->frame_bytes) {
+        blob = frame;
+        size = store->frame_bytes;
+        kind = RAW;
+    }
+    const int space = make_space(store, i, stream->head + 1, RECORD_HEADER + size);
+    if (space != FL_OK) {
+        return space;
+    }
+    fl_segment *segment = current_segment(store);
+    put_header(segment->bytes + segment->used, size, kind, 1);
+    memcpy(segment->bytes + segment->used + RECORD_HEADER, blob, size);
+    append_record(store, i, stream->head + 1, store->log.order[store->log.in_use - 1], RECORD_HEADER + size, 1);
+    stream->head++;
+    return FL_OK;
+}
+
+static int store_in_group(fl_store *store, size_t i, const uint8_t *frame, const fl_codecs *codecs) {
+    fl_stream *stream = &store->streams[i];
+    if (stream->frames > 0 && stream->frames < 1u << store->method.shift) {
+        const size_t end = encode_patch(store, stream, stream->tail, frame, stream->staged, store->patch_limit);
+        if (end != FL_NO_PATCH) {
+            stream->staged = end;
+            stream->frames++;
+            stream->head++;
+            return FL_OK;
+        }
+    }
+    int result = close_group(store, i, codecs);
+    if (result == FL_OK) {
+        result = open_group(store, i, frame, codecs);
+    }
+    if (result == FL_OK) {
+        stream->head = stream->group << store->method.shift;
+    }
+    return result;
+}
+
+/* Store a frame: it is the stream's head then, or nothing has changed. */
+static int store_frame(fl_store *store, size_t i, const uint8_t *frame, const fl_codecs *codecs) {
+    const int result = store->method.references ? store_in_group(store, i, frame, codecs)
+                                                : store_alone(store, i, frame, codecs);
+    if (result == FL_OK) {
+        memcpy(store->streams[i].tail, frame, store->frame_bytes);
+    }
+    return result;
+}
+
+/* -- observations ------------------------------------------------------------------------------------------------------------ */
+
+/* Make the entry of a stream's last observation from the numbers of its frames. */
+static int make_entry(fl_store *store, fl_stream *stream) {
+    const size_t depth = store->layout.depth;
+    int64_t newest = FL_ZERO;
+    for (size_t j = 0; j < depth; j++) {
+        newest = stream->numbers[j] > newest ? stream->numbers[j] : newest;
+    }
+    int32_t offsets[FL_MAX_DEPTH];
+    for (size_t j = 0; j < depth; j++) {
+        offsets[j] = stream->numbers[j] == FL_ZERO ? FL_ZERO : (int32_t)(newest - stream->numbers[j]);
+    }
+    const int64_t pattern = fl_patterns_intern(&store->patterns, offsets);
+    if (pattern < 0) {
+        return (int)pattern;
+    }
+    stream->entry = (fl_entry){newest < 0 ? 0 : (uint32_t)newest, (uint32_t)pattern};
+    return FL_OK;
+}
+
+/* The last observation of a stream, less its oldest frame, plus this one. */
+static int move_on(fl_store *store, fl_stream *stream, int64_t number) {
+    const size_t depth = store->layout.depth;
+    stream->run = number == stream->numbers[depth - 1] + 1 ? stream->run + 1 : 1;
+    memmove(stream->numbers, stream->numbers + 1, (depth - 1) * sizeof *stream->numbers);
+    stream->numbers[depth - 1] = number;
+    stream->tail_is_newest = true;
+    if (stream->run >= depth) {
+        stream->entry = (fl_entry){(uint32_t)number, FL_RUN};
+        return FL_OK;
+    }
+    return make_entry(store, stream);
+}
+
+/* Whether an observation looks like the first of an episode: what is older than the newest frame was made up. */
+static bool is_padded(const fl_store *store, const uint8_t *frames) {
+    const size_t depth = store->layout.depth, size = store->frame_bytes;
+    const uint8_t *newest = frames + (depth - 1) * store->stride;
+    bool zeros = true, repeated = true;
+    for (size_t j = 0; j + 1 < depth && (zeros || repeated); j++) {
+        const uint8_t *frame = frames + j * store->stride;
+        zeros = zeros && frame[0] == 0 && memcmp(frame, frame + 1, size - 1) == 0;
+        repeated = repeated && memcmp(frame, newest, size) == 0;
+    }
+    return zeros || repeated;
+}
+
+static void note_stray(fl_store *store) {
+    const uint64_t made_up = (store->writes - store->strays_since) * store->n_streams / STRAY_COST;
+    store->strays = (store->strays > made_up ? store->strays - made_up : 0) + 1;
+    if (made_up) {
+        store->strays_since = store->writes;
+    }
+}
+
+/* An observation that does not follow from the last one: look for each of its frames. */
+static int write_other(fl_store *store, size_t i, const uint8_t *obs, const fl_codecs *codecs) {
+    const fl_layout *layout = &store->layout;
+    const size_t depth = layout->depth, size = store->frame_bytes, stride = store->stride;
+    fl_stream *stream = &store->streams[i];
+    uint8_t *now = store->frames, *before = now + depth * stride, *scratch = before + depth * stride;
+    const uint8_t *known[2 * FL_MAX_DEPTH];
+    int64_t known_as[2 * FL_MAX_DEPTH], numbers[FL_MAX_DEPTH];
+    size_t count = 0;
+    for (size_t j = 0; j < depth; j++) {
+        fl_take_frame(layout, obs, store->turned, j, now + j * stride, scratch);
+    }
+    if (stream->known) {
+        if (!is_padded(store, now)) {
+            note_stray(store);
+        }
+        for (size_t j = 0; j < depth; j++) {
+            if (stream->numbers[j] != FL_ZERO && stream->head - stream->numbers[j] < MAX_DISTANCE) {
+                fl_take_frame(layout, stream->last, store->turned, j, before + j * stride, scratch);
+                known[count] = before + j * stride;
+                known_as[count++] = stream->numbers[j];
+            }
+        }
+    }
+    for (size_t j = 0; j < depth; j++) {
+        const uint8_t *frame = now + j * stride;
+        numbers[j] = FL_ZERO;
+        if (frame[0] == 0 && memcmp(frame, frame + 1, size - 1) == 0) {
+            continue;
+        }
+        for (size_t k = 0; k < count && numbers[j] == FL_ZERO; k++) {
+            if (memcmp(frame, known[k], size) == 0) {
+                numbers[j] = known_as[k];
+            }
+        }
+        if (numbers[j] == FL_ZERO) {
+            const int stored = store_frame(store, i, frame, codecs);
+            if (stored != FL_OK) {
+                return stored;
+            }
+            numbers[j] = stream->head;
+            if (stream->pinned == FL_NO_FRAME) {
+                stream->pinned = stream->head; /* in use, though no entry says so yet */
+            }
+            known[count] = frame;
+            known_as[count++] = stream->head;
+        }
+    }
+    memcpy(stream->numbers, numbers, depth * sizeof *numbers);
+    stream->run = 0;
+    stream->tail_is_newest = numbers[depth - 1] == stream->head;
+    memcpy(stream->last, obs, store->obs_bytes);
+    return make_entry(store, stream);
+}
+
+static int write_observation(fl_store *store, size_t i, const uint8_t *obs, const fl_codecs *codecs) {
+    const fl_layout *layout = &store->layout;
+    const size_t depth = layout->depth;
+    fl_stream *stream = &store->streams[i];
+    /* Without a stack the last observation is the last frame, and needs no copy of its own. */
+    const bool whole = depth == 1 && !store->turned;
+    if (stream->known && memcmp(obs, whole ? stream->tail : stream->last, store->obs_bytes) == 0) {
+        return FL_OK;
+    }
+    uint8_t *scratch = store->frames + 2 * depth * store->stride;
+    const uint8_t *frame = obs;
+    if (depth > 1) {
+        if (!stream->known || !fl_moved_on(layout, obs, stream->last, store->turned, store->frames, scratch)) {
+            return write_other(store, i, obs, codecs);
+        }
+        frame = store->frames;
+    } else if (!whole) {
+        fl_take_frame(layout, obs, true, 0, store->frames, scratch);
+        frame = store->frames;
+    }
+    int64_t number = stream->numbers[depth - 1];
+    const bool repeated = depth > 1 && stream->tail_is_newest && memcmp(frame, stream->tail, store->frame_bytes) == 0;
+    if (!repeated) {
+        const int stored = store_frame(store, i, frame, codecs);
+        if (stored != FL_OK) {
+            return stored;
+        }
+        number = stream->head;
+    }
+    if (!whole) {
+        memcpy(stream->last, obs, store->obs_bytes);
+    }
+    return move_on(store, stream, number);
+}
+
+/* -- a write ----------------------------------------------------------------------------------------------------------------- */
+
+static void set_order(fl_store *store, bool turned) {
+    if (store->turned == turned) {
+        return;
+    }
+    for (size_t i = 0; i < store->n_streams; i++) {
+        fl_stream *stream = &store->streams[i];
+        if (!stream->known) {
+            continue;
+        }
+        if (store->layout.depth == 1) { /* the tail is it, in C order */
+            if (turned) {
+                fl_turn(&store->layout, stream->tail, false, stream->last);
+            }
+        } else {
+            memcpy(store->frames, stream->last, store->obs_bytes);
+            fl_turn(&store->layout, store->frames, store->turned, stream->last);
+        }
+    }
+    store->turned = turned;
+}
+
+static void enter(fl_store *store, fl_index *index, int64_t first, const int64_t *cells, size_t count, const fl_entry *entries) {
+    const size_t n = store->n_streams;
+    uint16_t *narrow = index->patterns;
+    uint32_t *wide = index->patterns;
+    for (size_t row = 0; row < count; row++) {
+        const size_t cell = (size_t)(cells ? cells[row] : first + (int64_t)row);
+        const fl_entry entry = entries[cell % n];
+        index->newest[cell] = entry.newest;
+        if (index->wide) {
+            index->overwritten += wide[cell] != FL_UNWRITTEN;
+            wide[cell] = entry.pattern;
+        } else {
+            index->overwritten += narrow[cell] != FL_UNWRITTEN;
+            narrow[cell] = (uint16_t)entry.pattern;
+        }
+        index->written[cell / index->block_cells] = 1;
+    }
+}
+
+/* Have the log stored again without what is not in use. If that cannot be now, it is tried again later. */
+static int compact(fl_store *store, const fl_codecs *codecs) {
+    const int result = fl_rebuild(store, &store->layout, codecs);
+    if (result == FL_CODEC) {
+        return result;
+    }
+    if (result != FL_OK) {
+        store->wants_compaction = false;
+        store->frames_before_check = 2 * fl_stored_frames(store);
+        store->pattern_limit *= 2;
+    }
+    return FL_OK;
+}
+
+static int write_parts(fl_store *store, const fl_write_part *parts, size_t n_parts, int64_t first, const int64_t *cells,
+                       size_t count, const fl_codecs *codecs) {
+    const size_t n = store->n_streams;
+    for (size_t part = 0; part < n_parts; part++) {
+        set_order(store, parts[part].turned);
+        for (size_t row = 0; row < count; row++) {
+            const size_t i = (size_t)(cells ? cells[row] : first + (int64_t)row) % n;
+            fl_stream *stream = &store->streams[i];
+            const int result = write_observation(store, i, parts[part].obs + row * store->obs_bytes, codecs);
+            stream->known = result == FL_OK;
+            if (result != FL_OK) {
+                stream->tail_is_newest = false;
+                return result;
+            }
+            store->entries[part * n + i] = stream->entry;
+        }
+        store->writes++;
+    }
+    if (store->patterns.count > (size_t)UINT16_MAX + 1) {
+        for (size_t part = 0; part < n_parts; part++) {
+            if (!parts[part].index->wide && fl_index_widen(parts[part].index) != FL_OK) {
+                return FL_NO_MEMORY;
+            }
+        }
+    }
+    return FL_OK;
+}
+
+int fl_write(fl_store *store, const fl_write_part *parts, size_t n_parts, int64_t first, const int64_t *cells, size_t count,
+             const fl_codecs *codecs) {
+    if (n_parts > FL_MAX_PARTS || count > store->n_streams) {
+        return FL_INVALID;
+    }
+    for (size_t part = 0; part < n_parts; part++) {
+        if (parts[part].turned && !store->layout.can_turn) {
+            return FL_INVALID;
+        }
+        for (size_t row = 0; row < count; row++) {
+            const int64_t cell = cells ? cells[row] : first + (int64_t)row;
+            if (cell < 0 || (uint64_t)cell >= parts[part].index->cells) {
+                return FL_OUTSIDE;
+            }
+        }
+    }
+    if (store->wants_compaction) {
+        const int compacted = compact(store, codecs);
+        if (compacted != FL_OK) {
+            return compacted;
+        }
+    }
+    store->n_entries = n_parts * store->n_streams;
+    memset(store->entries, 0, store->n_entries * sizeof *store->entries);
+    const int result = write_parts(store, parts, n_parts, first, cells, count, codecs);
+    store->n_entries = 0;
+    for (size_t i = 0; i < store->n_streams; i++) {
+        store->streams[i].pinned = FL_NO_FRAME;
+    }
+    if (result != FL_OK) {
+        return result;
+    }
+    /* Nothing can fail from here on. */
+    for (size_t part = 0; part < n_parts; part++) {
+        enter(store, parts[part].index, first, cells, count, store->entries + part * store->n_streams);
+    }
+    if (store->patterns.count + 2 * store->n_streams > store->pattern_limit) {
+        store->wants_compaction = true;
+    }
+    return FL_OK;
+}
