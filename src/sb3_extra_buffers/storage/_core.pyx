@@ -442,6 +442,15 @@ cdef class Store:
         finally:
             self._end_change()
 
+    def cells(self, int index):
+        """
+        Tell how large an array is.
+
+        :param index: The array
+        :return: Its number of cells
+        """
+        return self._index(index).cells
+
     def last_observation(self, Py_ssize_t stream):
         """
         Tell what was last written for an environment.
