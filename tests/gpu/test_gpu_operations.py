@@ -117,6 +117,20 @@ def test_the_places_that_wait() -> None:
     assert copies.count("cpu") == 2
 
 
+def test_an_add_reads_back_only_when_the_layout_changes() -> None:
+    """Once at the beginning, and what is read then is what little there is."""
+    pair = Pair(Stream(0, 3, (1, 12, 12), np.uint8, "game", Stack(4, 0), 0.1), 300)
+    depths, copies_by_add = [], []
+    for _ in range(200):
+        with copies_to_the_host() as copies:
+            pair.ours.add(*pair.draw())
+        depths.append(pair.ours._stores[None].layout.depth)
+        copies_by_add.append(copies.count("cpu"))
+    changed = depths.index(4)
+    assert 0 < changed < 20 and depths[changed:] == [4] * (200 - changed)
+    assert copies_by_add[changed] > 0 and sum(copies_by_add) == copies_by_add[changed]
+
+
 # Operations that look at nothing: what they return is the same memory.
 VIEWS = {"slice", "select", "view", "detach", "alias"}
 
