@@ -274,9 +274,10 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monk
 def test_ctrl_c_while_saving_leaves_no_file(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """
-        import sys
+        import signal, sys
         import numpy as np
         from sb3_extra_buffers.recording import RecordBuffer
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs deaf to it
         buffer = RecordBuffer(None, (200, 200, 3))
         rng = np.random.default_rng(0)
         for _ in range(400):
