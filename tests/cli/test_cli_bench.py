@@ -79,6 +79,16 @@ def test_bench_of_a_recording(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     figures = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     assert "(9, 40, 40)" in figures["observation_space"] and figures["environment"] is None
     assert not (tmp_path / "bench.png").exists()
+    assert "The recording has 60 steps, so it was read 1.7 times over." in " ".join(shown.split())
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_recording_is_not_repeated_unasked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "play.rec"
+    record_spots(path, steps=80)
+    assert main(["bench", str(path), "--methods", "gzip1", "--no-plot", "--output", str(tmp_path)]) == 0
+    shown = capfd.readouterr().out
+    assert "play.rec: 80 transitions" in shown and "times over" not in shown
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -261,7 +271,7 @@ def test_recommend_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[
 def test_recommend_says_when_there_is_nothing_to_gain(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", "CartPole-v1", "--size", "100", "--methods", "gzip"]) == 0
     shown = capfd.readouterr().out
-    assert "Best: SB3's own, an observation takes only 16 bytes" in shown
+    assert "Best: SB3's own (an observation takes only 16 bytes" in shown
     assert "sb3_extra_buffers" not in shown and 'DQN(\n    "MlpPolicy"' in shown
 
 

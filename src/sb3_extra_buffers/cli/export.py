@@ -52,7 +52,7 @@ def load(path: Path) -> Any:
 
     check_file(path)
     try:
-        return load_recording(path)
+        return load_recording(path, progress=True)
     except RecordingError as error:
         raise UsageError(str(error)) from error
 

@@ -188,4 +188,6 @@ def _play(env: VecEnv, player: Any, total: int, unit: str, shown: Stages) -> lis
             rewards.append(reward_so_far)
             reward_so_far = 0.0
         report(steps if unit == "steps" else len(rewards))
+        if unit == "episodes":
+            shown.note(0, f"{len(rewards):,} episodes, {steps:,} steps")  # one episode may take a while
     return rewards

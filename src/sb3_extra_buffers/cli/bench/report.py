@@ -90,9 +90,12 @@ def print_report(console: Console, results: Results) -> None:
     n_envs = results.source.environments.n_envs
     rows = "one transition" if n_envs == 1 else f"one step of all {n_envs} environments"
     lines = [
-        f"Memory is the most that the process grew by; libraries are loaded before. Times are medians, x times SB3's; add "
-        f"stores {rows} in a full buffer."
+        f"Memory is how much the process grew at most, once the libraries were loaded. Times are medians, with their "
+        f"ratio to SB3's; add stores {rows} in a full buffer."
     ]
+    steps = results.source.recorded_steps
+    if steps and results.transitions > steps:
+        lines.append(f"The recording has {steps:,} steps, so it was read {results.transitions / steps:.1f} times over.")
     if results.raw_bytes < 2 * 512:
         lines.append(
             f"An observation takes only {results.raw_bytes // 2} bytes here: compressed buffers keep such small ones as they "

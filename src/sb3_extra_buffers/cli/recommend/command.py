@@ -52,7 +52,8 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
         help=f"for the script: {', '.join(_ALGORITHMS)} (default: one that suits the actions)",
     )  # fmt: skip
     parser.add_argument("--script", action="store_true", help="print the script alone")
-    add_source_options(parser, size=2_000)
+    parser.add_argument("--size", type=whole_number(64), default=2_000, metavar="N", help="transitions to play and store")
+    add_source_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -140,5 +141,5 @@ def _tell(console: Any, title: str, among: list[Candidate], best: Candidate, rea
         )
     console.print()
     console.print(table)
-    console.print(f"Best: {best.name}, {reason}.", style="bold", markup=False, highlight=False)
+    console.print(f"Best: {best.name} ({reason}).", style="bold", markup=False, highlight=False)
     console.print("Lines to paste:\n", markup=False, highlight=False)
