@@ -259,7 +259,7 @@ def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "code", "words"), [("nothing", 2, "there is no file"), (".", 2, "is a folder")])
+@pytest.mark.parametrize(("name", "code", "words"), [("nothing", 2, "does not exist"), (".", 2, "is a folder")])
 def test_mistakes(name: str, code: int, words: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["inspect", name]) == code

@@ -29,9 +29,11 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", metavar="A,B,C", help="methods to measure (default: one of each kind that is installed)")
     parser.add_argument("--n-envs", type=whole_number(1, 64), default=4, metavar="N", help="environments side by side")
     parser.add_argument(
-        "--stack", type=whole_number(1, 64), metavar="N", help="frames an observation holds (default: 4 for Atari, else 1)"
+        "--stack", type=whole_number(1, 64), metavar="N", help="frames per observation (default: 4 for Atari, else 1)"
     )
-    parser.add_argument("--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed of environments and actions")
+    parser.add_argument(
+        "--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed for the environments and the actions"
+    )
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
@@ -52,8 +54,8 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
             "bench my_package.envs:MyEnv-v0 --n-envs 1",
             "bench play.rec --stack 4",
         ],
-        "Memory is what the process grew by, times are medians. The exit code is 0 only if every method gave the samples "
-        "that SB3's buffer gave, to the bit.",
+        "Memory is what the process grew by; times are medians. The exit code is 0 only if every method gave the same "
+        "samples as SB3's buffer, bit for bit.",
     )
     parser.add_argument("source", metavar="ENV_ID|FILE", help="id or name of an environment, MODULE:ID, or a recording")
     parser.add_argument(
@@ -62,9 +64,9 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     add_source_options(parser)
     parser.add_argument(
-        "--output", type=Path, default=Path("bench-output"), metavar="FOLDER", help="for the plot and the JSON"
+        "--output", type=Path, default=Path("bench-output"), metavar="FOLDER", help="where the plot and the JSON go"
     )
-    parser.add_argument("--no-plot", action="store_true", help="write no plot (then matplotlib is not needed)")
+    parser.add_argument("--no-plot", action="store_true", help="do not draw a plot (matplotlib is then not needed)")
     parser.set_defaults(run=run)
 
 
@@ -80,7 +82,7 @@ def choose_methods(text: str | None) -> list[str]:
     if text is not None:
         methods = [check_method(name.strip()) for name in text.split(",") if name.strip()]
         if not methods:
-            raise UsageError("--methods names none; write for example --methods delta,zstd-3")
+            raise UsageError("--methods is empty; write for example --methods delta,zstd-3")
         return list(dict.fromkeys(methods))
     here = []
     for method in DEFAULT_METHODS:

@@ -98,10 +98,10 @@ def print_report(console: Console, results: Results) -> None:
         lines.append(f"The recording has {steps:,} steps, so it was read {results.transitions / steps:.1f} times over.")
     if results.raw_bytes < 2 * 512:
         lines.append(
-            f"An observation takes only {results.raw_bytes // 2} bytes here: compressed buffers keep such small ones as they "
-            "are, and there is nothing to gain."
+            f"An observation takes only {results.raw_bytes // 2} bytes here: compressed buffers store "
+            "such small ones as they are, so there is nothing to gain."
         )
     for line in lines:
         console.print(line, style="dim", markup=False, highlight=False)
     if not results.all_identical:
-        console.print("Something differs that must not: please report it, with the files below.", style="bold red")
+        console.print("There should be no difference here. Please report it, and attach the files below.", style="bold red")

@@ -118,9 +118,7 @@ def _recording(path: Path) -> Description:
         info = recording_info(path)
     except RecordingError as error:
         raise CommandError(str(error)) from error
-    sort = {"render": ", as shown to people", "observation": ", as the agent sees them"}.get(
-        str(info.metadata.get("frames")), ""
-    )
+    sort = {"render": ", as rendered", "observation": ", as the agent sees them"}.get(str(info.metadata.get("frames")), "")
     ratio = f" ({info.raw_bytes / info.file_bytes:,.0f}x smaller than uncompressed)" if info.file_bytes else ""
     lines = [
         ("file", f"{format_bytes(info.file_bytes)}{ratio}"),
