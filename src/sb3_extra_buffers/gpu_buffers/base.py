@@ -342,7 +342,7 @@ class GpuBuffer(HollowParent):
         """
         if not isinstance(array, th.Tensor):
             return super().to_torch(array, copy)
-        tensor = array.to(self.device, non_blocking=self.buffer_device.type == "cpu")
+        tensor = array.to(self.device)
         return tensor.float() if self._parent_floats else tensor
 
     def __getstate__(self) -> dict[str, Any]:
