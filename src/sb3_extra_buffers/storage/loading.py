@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.segments import NEWEST_KEY, READ_AHEAD, RESERVED, USED, Segment, SegmentLog
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def check_store(store: FrameStore) -> None:
     _demand(sizes == (store.obs_shape, store.dtype.itemsize), "the shape of observations is not that of the store")
     _demand(layout.depth >= 1 and layout.depth * layout.group == layout.length, "observations do not split into frames")
     _demand(store.n_streams >= 1, "it has no environments")
+    _demand(type(store.lock) is StoreLock, "it has no lock")
     for index in store.indexes:
         _check_index(index, store.n_streams)
     if store._coder is not None:

@@ -14,6 +14,7 @@ from sb3_extra_buffers.storage.frame_index import FrameIndex
 from sb3_extra_buffers.storage.layout import ByteArray, FrameLayout, c_order, memory_order
 from sb3_extra_buffers.storage.liveness import chronicle, count_live, oldest_frames
 from sb3_extra_buffers.storage.loading import check_store
+from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.matching import APPENDED, FRAME, OTHER, REPEAT
 from sb3_extra_buffers.storage.methods import CoderSpec
 from sb3_extra_buffers.storage.patterns import MAX_DISTANCE, ROUND, ZERO
@@ -44,9 +45,18 @@ class FrameStore:
     :param dtype: Type of its elements
     :param n_streams: Number of streams
     :param make_coder: What makes the coder
+    :param lock: Held by whoever reads or writes; one of its own by default
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], dtype: npt.DTypeLike, n_streams: int, make_coder: CoderSpec) -> None:
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        n_streams: int,
+        make_coder: CoderSpec,
+        lock: StoreLock | None = None,
+    ) -> None:
+        self.lock = StoreLock() if lock is None else lock
         self.dtype = np.dtype(dtype)
         self.obs_shape = obs_shape
         self.n_streams = n_streams
@@ -94,15 +104,16 @@ class FrameStore:
 
     def clear(self) -> None:
         """Forget all observations; layout and memory stay."""
-        self._settle()
-        for index in self.indexes:
-            index.clear()
-        before, doubt = self._coder, self.doubt
-        self._begin(self.layout)
-        self.doubt = doubt  # a rollout may be too short to show that its layout does not pay
-        if before is not None:
-            before.log.clear()
-            self.coder.log = before.log
+        with self.lock:
+            self._settle()
+            for index in self.indexes:
+                index.clear()
+            before, doubt = self._coder, self.doubt
+            self._begin(self.layout)
+            self.doubt = doubt  # a rollout may be too short to show that its layout does not pay
+            if before is not None:
+                before.log.clear()
+                self.coder.log = before.log
 
     def written_cells(self) -> int:
         """
@@ -127,10 +138,11 @@ class FrameStore:
         :param index: The array
         :return: A store that holds it alone, and its index there
         """
-        twin = copy.copy(self)
-        twin.indexes = [index]
-        twin = copy.deepcopy(twin)
-        return twin, twin.indexes[0]
+        with self.lock:
+            twin = copy.copy(self)
+            twin.indexes = [index]
+            twin = copy.deepcopy(twin)
+            return twin, twin.indexes[0]
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -141,7 +153,8 @@ class FrameStore:
         :param row: Row of ``n_streams`` cells
         :param parts: For each array its index and ``(n_streams, *obs_shape)`` of the store's dtype, in any memory order
         """
-        self._write(parts, row * self.n_streams, NO_CELLS)
+        with self.lock:
+            self._write(parts, row * self.n_streams, NO_CELLS)
 
     def write_cells(self, index: FrameIndex, cells: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> None:
         """
@@ -154,16 +167,17 @@ class FrameStore:
         cells = np.ascontiguousarray(cells, dtype=np.int64)  # compiled code gets the address
         streams = cells % self.n_streams
         start = 0
-        while start < len(cells):  # as far as streams are distinct
-            seen: set[int] = set()
-            stop = start
-            for stream in streams[start : start + self.n_streams].tolist():
-                if stream in seen:
-                    break
-                seen.add(stream)
-                stop += 1
-            self._write([(index, obs[start:stop])], 0, cells[start:stop])
-            start = stop
+        with self.lock:
+            while start < len(cells):  # as far as streams are distinct
+                seen: set[int] = set()
+                stop = start
+                for stream in streams[start : start + self.n_streams].tolist():
+                    if stream in seen:
+                        break
+                    seen.add(stream)
+                    stop += 1
+                self._write([(index, obs[start:stop])], 0, cells[start:stop])
+                start = stop
 
     def _write(self, parts: Sequence[tuple[FrameIndex, npt.NDArray[Any]]], base: int, cells: npt.NDArray[np.int64]) -> None:
         if self._successor is not None:
@@ -310,11 +324,12 @@ class FrameStore:
         :param cells: ``(m,)``
         :param parts: For each array its index and a C-contiguous output ``(m, *obs_shape)`` of the store's dtype
         """
-        if self._successor is not None:
-            self._settle()
         if len(cells):
             cells = np.ascontiguousarray(cells)  # for another kind of array compiled code would be compiled again
-            self.coder.read(cells, [index for index, _ in parts], [_bytes_of(out) for _, out in parts])
+            with self.lock:
+                if self._successor is not None:
+                    self._settle()
+                self.coder.read(cells, [index for index, _ in parts], [_bytes_of(out) for _, out in parts])
 
     def read_pairs(
         self,
@@ -332,10 +347,11 @@ class FrameStore:
         :param parts: As for ``read``
         :return: False, and nothing read, where an index is negative or out of bounds
         """
-        if self._successor is not None:
-            self._settle()
         outs = [_bytes_of(out) for _, out in parts]
-        return self.coder.read_pairs(rows, columns, n_rows, [index for index, _ in parts], outs)
+        with self.lock:
+            if self._successor is not None:
+                self._settle()
+            return self.coder.read_pairs(rows, columns, n_rows, [index for index, _ in parts], outs)
 
     # -- housekeeping ---------------------------------------------------------------------------------------------
 
@@ -375,7 +391,7 @@ class FrameStore:
 
     def _rebuild(self, layout: FrameLayout) -> None:
         """Store everything again, under another layout or to be rid of what is no longer in use."""
-        fresh = FrameStore(self.obs_shape, self.dtype, self.n_streams, self.make_coder)
+        fresh = FrameStore(self.obs_shape, self.dtype, self.n_streams, self.make_coder, self.lock)
         fresh._begin(layout)
         fresh.next_probe = 0
         doubt = self.doubt if layout == self.layout else fresh.doubt
@@ -416,7 +432,7 @@ class FrameStore:
         fresh, twins = self._successor
         for index, twin in zip(self.indexes, twins, strict=True):
             index.become(twin)
-        kept = {name: self.__dict__[name] for name in ("indexes", "writes", "search", "next_probe", "unfinished")}
+        kept = {name: self.__dict__[name] for name in ("lock", "indexes", "writes", "search", "next_probe", "unfinished")}
         self.__dict__.update(fresh.__dict__, **kept)  # in one step, and with it the successor is none any more
 
     def __getstate__(self) -> dict[str, Any]:
