@@ -188,7 +188,7 @@ def test_a_real_stack_is_found_and_kept(length: int, n_envs: int, padding: str) 
             obs = {"zeros": np.zeros_like(obs), "repeat": first[:, -1:] * np.ones_like(obs), "none": first}[padding]
             obs[:, -1] = first[:, -1]
         following = np.concatenate([obs[:, 1:], rng.integers(0, 256, (n_envs, 1, 12, 12), dtype=np.uint8)], axis=1)
-        arrays[0][row] = arrays[0].hold(obs, following)
+        arrays[0].write_row(row, obs, arrays[1], following)
         obs = following
         if row == (6 if padding == "zeros" else 60):
             assert frames_an_observation(arrays[0]) == 4

@@ -365,7 +365,7 @@ cdef class Store:
             self._end_change()
 
     cdef int _take_output(self, object out, size_t count, fl_read_part *part) except -1:
-        if not isinstance(out, np.ndarray) or not cnp.PyArray_ISCARRAY(out) or (
+        if not isinstance(out, np.ndarray) or not cnp.PyArray_CHKFLAGS(out, cnp.NPY_ARRAY_CARRAY) or (
             <size_t>cnp.PyArray_NBYTES(out) != count * self._store.obs_bytes
         ):
             raise ValueError(f"the output must be a writable C-contiguous array of {count} observations")
