@@ -138,6 +138,8 @@ def test_wrong_writes_are_refused(row: int, index: int, obs: Any, others: tuple[
     ring.add(6)
     with pytest.raises((ValueError, TypeError, IndexError)):
         ring.store.core.write(row, index, obs, *others)
+    with pytest.raises(TypeError, match="None"):
+        ring.store.core.write(0, 0, None)
     for cells in (np.array([0, 2]), np.array([8]), np.array([-1]), np.array([[0, 1]]), None):
         with pytest.raises((ValueError, TypeError, IndexError)):
             ring.store.core.write_cells(0, cells, np.ones((1 if cells is None else len(cells), 9, 8), np.uint8))

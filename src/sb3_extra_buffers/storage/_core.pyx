@@ -297,6 +297,8 @@ cdef class Store:
         """Bring observations into one of the two memory orders that C walks; what is returned keeps them alive."""
         cdef int axis
         cdef bint turned = False
+        if obs is None:  # which Cython lets pass for an array
+            raise TypeError("observations are wanted, not None")
         if obs.ndim != self._axes or cnp.PyArray_DIM(obs, 0) != count or (
             <size_t>cnp.PyArray_ITEMSIZE(obs) != self._store.layout.item
         ):
@@ -346,7 +348,7 @@ cdef class Store:
         finally:
             self._end_change()
 
-    def write_cells(self, int index, cnp.ndarray cells, obs):
+    def write_cells(self, int index, cnp.ndarray cells not None, obs):
         """
         Write observations to any cells of an array, of as many environments.
 
@@ -379,7 +381,7 @@ cdef class Store:
         part.out = <uint8_t *>cnp.PyArray_DATA(out)
         return 0
 
-    def read(self, cnp.ndarray rows, columns, int index, out, int other=-1, other_out=None):
+    def read(self, cnp.ndarray rows not None, columns, int index, out, int other=-1, other_out=None):
         """
         Read observations of an array, and of another at the same places; what they share is decoded once.
 
