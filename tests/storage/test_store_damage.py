@@ -67,11 +67,12 @@ def spoiled(ring: Ring, image: bytes | bytearray) -> Ring | None:
     return twin
 
 
-def read_all(ring: Ring | None) -> list[np.ndarray | None]:
+def read_all(ring: Ring | None, briefly: bool = False) -> list[np.ndarray | None]:
     """
     Read both arrays, by themselves and together, into memory whose surroundings are watched.
 
     :param ring: The ring; None where it could not even be loaded
+    :param briefly: Only together
     :return: What was read; None for each that was refused
     """
     if ring is None:
@@ -80,7 +81,7 @@ def read_all(ring: Ring | None) -> list[np.ndarray | None]:
     shape = (len(cells), *ring.stream.obs_shape)
     size = int(np.prod(shape))
     results: list[np.ndarray | None] = []
-    for parts in ([0], [1], [0, 1]):
+    for parts in ([0], [1], [0, 1])[-1 if briefly else 0 :]:
         guarded = [np.full(size + 512, 0x5C, np.uint8) for _ in parts]
         outs = [memory[256 : 256 + size].reshape(shape) for memory in guarded]
         beside = (ring.indexes[parts[1]], outs[1]) if len(parts) > 1 else ()
@@ -102,7 +103,7 @@ def use(ring: Ring | None, seed: int) -> None:
     :param ring: The ring; None where it could not even be loaded
     :param seed: Of what is written
     """
-    read_all(ring)
+    read_all(ring, briefly=True)
     if ring is None:
         return
     noise = np.random.default_rng(seed).integers(0, 256, (12, 2, *ring.stream.obs_shape), dtype=np.uint8)
@@ -117,11 +118,11 @@ def use(ring: Ring | None, seed: int) -> None:
             assert ring.store.read(cells, None, 0, outs[0], 1, outs[1])
         except StorageError:
             continue  # a key frame or a directory that is not what it was
-    read_all(ring)
+    read_all(ring, briefly=True)
     ring.store.core.image()
     ring.store.core.usage()
     ring.store.clear()
-    assert all(result is not None and not result.any() for result in read_all(ring))
+    assert all(result is not None and not result.any() for result in read_all(ring, briefly=True))
     ring.store.write_row(3, 0, noise[0], 1, noise[1])
     cells = 6 + np.arange(2)
     outs = [np.empty_like(noise[0]) for _ in range(2)]
@@ -197,7 +198,7 @@ def numbers_of(parts: Image) -> Iterator[tuple[str, int, str]]:
             yield f"pattern in index {which}", index.bytes_at + 4 * index["cells"] + 2 * cell, "<H"
 
 
-@pytest.mark.parametrize(("method", "content"), [(m, c) for m, c in CASES if m in ("delta", "delta-zstd", "zstd-3", "none")])
+@pytest.mark.parametrize(("method", "content"), [("delta", "bits"), ("delta", "game"), ("none", "mixed")] + [("delta-zstd", "game")] * ("delta-zstd" in METHODS))
 def test_every_number_may_be_any_other(method: str, content: str) -> None:
     """Each number of an image in turn, with every bit flipped and with values at the edges of what is possible."""
     ring, parts = filled(method, content)
@@ -207,7 +208,7 @@ def test_every_number_may_be_any_other(method: str, content: str) -> None:
         (before,) = struct.unpack_from(form, parts.image, at)
         edges = [0, 1, 2, 63, 64, 65, 2**31, 2**32, 2**40, 2**56, 2**56 + 1, 2**63, 2**64 - 1, 2**64 - 2, before + 1, before - 1]
         values = {value % 2 ** (8 * size) for value in edges} | {before ^ 1 << bit for bit in range(8 * size)}
-        for value in rng.sample(sorted(values - {before}), 14):
+        for value in rng.sample(sorted(values - {before}), 6):
             image = bytearray(parts.image)
             struct.pack_into(form, image, at, value)
             try:
