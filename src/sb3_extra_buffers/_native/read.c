@@ -88,10 +88,10 @@ static bool locate(const fl_store *store, const fl_index *index, size_t cell, co
     const int64_t number = stream->head - (int64_t)((uint32_t)stream->head - index->newest[cell]);
     const int32_t *offsets = store->patterns.offsets + pattern * depth;
     for (size_t j = 0; j < depth; j++) {
-        if (offsets[j] > number) {
+        wanted[j] = offsets[j] < 0 ? FL_ZERO : number - offsets[j];
+        if (offsets[j] >= 0 && wanted[j] < 0) {
             return false;
         }
-        wanted[j] = offsets[j] < 0 ? FL_ZERO : number - offsets[j];
     }
     return true;
 }
