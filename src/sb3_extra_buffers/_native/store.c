@@ -17,7 +17,7 @@ enum { PATIENCE = 16 };
 
 static bool layout_makes_sense(const fl_layout *layout) {
     if (layout->item < 1 || layout->outer < 1 || layout->depth < 1 || layout->part < 1 || layout->planes < 1 ||
-        layout->depth > FL_MAX_DEPTH) {
+        layout->depth > FL_MAX_DEPTH || layout->planes > MOST_BYTES || layout->item > 64) {
         return false;
     }
     const size_t limits[] = {layout->part, layout->outer, layout->depth};
@@ -34,7 +34,7 @@ static bool layout_makes_sense(const fl_layout *layout) {
     if (layout->interleave && (layout->outer != 1 || layout->part % (layout->planes * layout->item) != 0)) {
         return false;
     }
-    return layout->planes <= MOST_BYTES && layout->item <= 64 && layout->row < layout->outer * layout->part;
+    return layout->row < layout->outer * layout->part;
 }
 
 static size_t power_of_two(size_t size) {
