@@ -6,7 +6,11 @@
 #include <string.h>
 
 #define FIRST_CHECK ((size_t)1 << 10)
+#ifdef FL_MIN_SEGMENT /* for fuzzing: small stores have many segments then */
+#define MIN_SEGMENT ((size_t)FL_MIN_SEGMENT)
+#else
 #define MIN_SEGMENT ((size_t)1 << 17)
+#endif
 #define MAX_SEGMENT ((size_t)1 << 28)
 #define MOST_STREAMS ((size_t)1 << 31)
 #define MOST_BYTES ((size_t)1 << 31) /* of an observation */
