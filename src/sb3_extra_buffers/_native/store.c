@@ -13,7 +13,7 @@
 #endif
 #define MAX_SEGMENT ((size_t)1 << 28)
 #define MOST_STREAMS ((size_t)1 << 31)
-#define MOST_BYTES ((size_t)1 << 31) /* of an observation */
+#define MOST_BYTES ((size_t)1 << 28) /* of an observation: a segment holds 8 frames and more, and offsets in it have 32 bits */
 #define NARROW_LIMIT ((size_t)UINT16_MAX + 1)
 enum { PATIENCE = 16 };
 
