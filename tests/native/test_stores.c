@@ -346,8 +346,9 @@ static void test_refusals(void) {
     int result;
     const fl_method *method = &METHODS[0];
     const fl_layout good = LAYOUTS[0].layout;
-    fl_layout bad[10];
-    for (size_t i = 0; i < 10; i++) {
+    enum { BAD = 11 };
+    fl_layout bad[BAD];
+    for (size_t i = 0; i < BAD; i++) {
         bad[i] = good;
     }
     bad[0].depth = 0;
@@ -361,7 +362,8 @@ static void test_refusals(void) {
     bad[8].planes = SIZE_MAX / 2 + 1;
     bad[8].item = 2;
     bad[9].item = SIZE_MAX;
-    for (size_t i = 0; i < 10; i++) {
+    bad[10].part = (size_t)1 << 29; /* more than a segment can hold and offsets can tell */
+    for (size_t i = 0; i < BAD; i++) {
         CHECK(fl_store_new(&bad[i], method, 1, &result) == NULL && result == FL_INVALID);
     }
     const fl_method methods[] = {{true, false, 8}, {false, true, 0}, {false, false, 1}};
