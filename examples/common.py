@@ -60,20 +60,20 @@ def training_parser(description: str | None, steps: int, envs: int, method: str 
         nargs="?",
         default="train",
         choices=("train", "evaluate", "watch"),
-        help="train a model, evaluate the best one so far, or watch it play: that writes a video",
+        help="train a model, evaluate the best one so far, or watch it play (writes a video)",
     )
     parser.add_argument("--buffer", choices=("compressed", "sb3"), default="compressed", help="whose buffer to train with")
-    parser.add_argument("--method", default=method, help="how the buffer compresses; None is the best that is installed")
-    parser.add_argument("--steps", type=positive, default=steps, help="steps to train, of all environments together")
+    parser.add_argument("--method", default=method, help="compression method of the buffer; None means the best one installed")
+    parser.add_argument("--steps", type=positive, default=steps, help="steps to train, counting all environments")
     parser.add_argument("--envs", type=positive, default=envs, help="environments to train in")
-    parser.add_argument("--in-process", action="store_true", help="run the environments in this process, not in one each")
-    parser.add_argument("--seed", type=int, default=PUBLISHED_SEED, help="seed of everything")
-    parser.add_argument("--eval-every", type=positive, default=8_192, help="steps of each environment between evaluations")
+    parser.add_argument("--in-process", action="store_true", help="run the environments in this process instead of one each")
+    parser.add_argument("--seed", type=int, default=PUBLISHED_SEED, help="seed for everything")
+    parser.add_argument("--eval-every", type=positive, default=8_192, help="steps of each environment between two evaluations")
     parser.add_argument("--eval-envs", type=positive, default=10, help="environments to evaluate in")
-    parser.add_argument("--episodes", type=positive, default=20, help="episodes of an evaluation")
-    parser.add_argument("--seconds", type=positive, default=120, help="longest video to write")
-    parser.add_argument("--folder", type=Path, default=Path(), help="where logs/ and the model are written")
-    parser.add_argument("--model", type=Path, help="model to evaluate or watch, if not the best so far")
+    parser.add_argument("--episodes", type=positive, default=20, help="episodes per evaluation")
+    parser.add_argument("--seconds", type=positive, default=120, help="longest video to write, in seconds")
+    parser.add_argument("--folder", type=Path, default=Path(), help="where to write logs/ and the model")
+    parser.add_argument("--model", type=Path, help="model to evaluate or watch (instead of the best so far)")
     return parser
 
 
@@ -127,7 +127,7 @@ class Files:
         for path in candidates:
             if path.exists():
                 return path
-        raise SystemExit(f"there is no model at {' or '.join(map(str, candidates))}: train one first")
+        raise SystemExit(f"no model found at {' or '.join(map(str, candidates))}: train one first")
 
 
 def train(
@@ -155,7 +155,7 @@ def train(
     try:
         model.learn(args.steps, callback=callback)
     except KeyboardInterrupt:
-        print("Stopped before its time; what it has learned is kept.")
+        print("Stopped early; what it has learned so far is kept.")
     files.model.parent.mkdir(parents=True, exist_ok=True)
     model.save(files.model)
     print(f"Trained {model.num_timesteps:,} steps, saved {files.model}")

@@ -1,7 +1,7 @@
 """
 How long does each method take to read? Plays MsPacman (4 games, stack of 4) once, fills SB3's rollout buffer and a compressed
-one for each codec and level with it, and prints by how many megabytes the process grows and the seconds that reading all of it
-in batches of 64 takes.
+one for each codec and level with it, and prints how many megabytes the process grows by and how many seconds it takes to read
+all of it in batches of 64.
 
   python examples/example_eval_memory_loading.py                             40,000 transitions, all methods
   python examples/example_eval_memory_loading.py --methods delta rle-jit zstd-3

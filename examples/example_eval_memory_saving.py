@@ -1,7 +1,7 @@
 """
 How small is each method, and how long does it take to store? Plays MsPacman (4 games, stack of 4) once, fills SB3's replay
-buffer and a compressed one for each codec and level with it, and prints by how many megabytes the process grows and the
-seconds that all calls of add() take together.
+buffer and a compressed one for each codec and level with it, and prints how many megabytes the process grows by and
+how many seconds all calls of add() take together.
 
   python examples/example_eval_memory_saving.py                              40,000 transitions, all methods
   python examples/example_eval_memory_saving.py --methods delta rle-jit zstd-3

@@ -1,6 +1,6 @@
 """
-Hindsight experience replay with pictures: SAC moves a robot arm to a point, and sees itself by a camera. Failed attempts are
-replayed as if the point where they ended had been the goal.
+Hindsight experience replay with pictures: SAC moves a robot arm to a point, and sees itself through a camera. Failed
+attempts are replayed as if the point where they ended had been the goal.
 
   python examples/example_her_images.py                    train
   python examples/example_her_images.py --buffer sb3       with SB3's own buffer

@@ -1,6 +1,6 @@
 """
-MaskablePPO in a maze: the agent sees it from above, and may not choose to walk into a wall. The buffer compresses the pictures
-and stores a mask as bits.
+MaskablePPO in a maze: the agent sees the maze from above, and is not allowed to walk into walls. The buffer compresses the
+pictures and stores masks as bits.
 
   python examples/example_maskable_ppo.py                  train
   python examples/example_maskable_ppo.py --buffer sb3     with SB3-Contrib's own buffer

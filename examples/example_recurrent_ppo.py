@@ -1,6 +1,7 @@
 """
-RecurrentPPO in a maze whose flag is shown for three steps only: the agent must remember where it was. RecurrentPPO itself
-takes no buffer class; CompressedRecurrentPPO is RecurrentPPO that does, and its default is the compressed buffer.
+RecurrentPPO in a maze where the flag is shown for only three steps: the agent has to remember where it was. RecurrentPPO
+itself takes no buffer class. CompressedRecurrentPPO is the same algorithm, but takes one and uses the compressed buffer by
+default.
 
   python examples/example_recurrent_ppo.py                 train
   python examples/example_recurrent_ppo.py --buffer sb3    with SB3-Contrib's own algorithm and buffer

@@ -1,6 +1,6 @@
 """
-SAC on a robot arm that sees a ball by a camera and feels its joints: a Dict observation. The buffer compresses the pictures;
-the joints are four numbers, and stay as they are.
+SAC on a robot arm that sees a ball through a camera and feels its joints: a Dict observation. The buffer compresses the
+pictures; the joints are four numbers, which are stored as they are.
 
   python examples/example_sac_camera.py                    train
   python examples/example_sac_camera.py --buffer sb3       with SB3's own buffer

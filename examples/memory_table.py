@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,7 @@ def play(env: VecEnv, transitions: int) -> CompressedReplayBuffer:
     # A DQN that never begins to learn plays at random, and stores what it sees as DQN does.
     kwargs: dict[str, Any] = {"replay_buffer_class": CompressedReplayBuffer, "learning_starts": transitions + 1}
     model = DQN("CnnPolicy", env, buffer_size=transitions, seed=0, **kwargs)
+    print(f"Playing {transitions:,} transitions, which takes a while …", file=sys.stderr)
     model.learn(transitions)
     env.close()
     assert isinstance(model.replay_buffer, CompressedReplayBuffer)

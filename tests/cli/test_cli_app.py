@@ -113,7 +113,7 @@ def test_without_a_plot_matplotlib_is_not_needed(
         (["--method", "zstdd"], ["unknown compression method 'zstdd'", "did you mean"]),
         (["--method", "gzip/99"], ["99"]),
         (["--size", "1_000_000_000"], ["56.4 TB", "smaller --size"]),
-        (["--output", __file__], ["cannot make the folder"]),
+        (["--output", __file__], ["cannot create the folder"]),
     ],
 )
 def test_wrong_usage(options: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,6 +79,16 @@ def test_bench_of_a_recording(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     figures = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     assert "(9, 40, 40)" in figures["observation_space"] and figures["environment"] is None
     assert not (tmp_path / "bench.png").exists()
+    assert "The recording has 60 steps, so it was read 1.7 times over." in " ".join(shown.split())
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_recording_is_not_repeated_unasked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "play.rec"
+    record_spots(path, steps=80)
+    assert main(["bench", str(path), "--methods", "gzip1", "--no-plot", "--output", str(tmp_path)]) == 0
+    shown = capfd.readouterr().out
+    assert "play.rec: 80 transitions" in shown and "times over" not in shown
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -109,8 +119,8 @@ def test_a_recording_is_shown_as_it_was(tmp_path: Path) -> None:
         (["nothing.rec"], ["there is no recording nothing.rec"]),
         ([__file__], ["test_cli_bench.py"]),
         (["CartPole-v1", "--methods", "zstdd"], ["unknown compression method 'zstdd'"]),
-        (["CartPole-v1", "--methods", ","], ["--methods names none"]),
-        (["CartPole-v1", "--output", __file__], ["cannot make the folder"]),
+        (["CartPole-v1", "--methods", ","], ["--methods is empty"]),
+        (["CartPole-v1", "--output", __file__], ["cannot create the folder"]),
         (["cli_envs:Broken-v0", "--no-plot", "--methods", "gzip"], ["the simulator is not licensed"]),
         (["cli_envs:Spots-v0", "--no-plot", "--methods", "gzip", "--size", "999_999_999"], ["choose a smaller --size"]),
     ],
@@ -135,7 +145,7 @@ def test_a_wrong_sample_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sb3_extra_buffers.cli.bench.compare.compare", lambda *_: (wrong, None))
     assert main(["bench", "CartPole-v1", "--output", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
-    assert shown.count("DIFFERENT") == 1 and "please report" in shown and "nothing to gain" in shown
+    assert shown.count("DIFFERENT") == 1 and "Please report" in shown and "nothing to gain" in shown
     assert not json.loads((tmp_path / "bench.json").read_text())["methods"]["gzip"]["identical"]
 
 
@@ -248,7 +258,7 @@ def test_recommend_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[
     options = ["--size", "200", "--n-envs", "2", "--methods", "gzip1", "--memory", "1GB"]
     assert main(["recommend", "Pong", *options]) == 0
     shown = capfd.readouterr().out
-    assert "Best: gzip" in shown and "5.64 GB" in shown and "the fastest whose observations fit into 1.00 GB" in shown
+    assert "Best: gzip" in shown and "5.64 GB" in shown and "the fastest whose observations fit in 1.00 GB" in shown
     script = shown[shown.index("from stable_baselines3 import DQN") :]
     path = tmp_path / "train.py"
     # As a user runs it, but for its length.
@@ -261,7 +271,7 @@ def test_recommend_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[
 def test_recommend_says_when_there_is_nothing_to_gain(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", "CartPole-v1", "--size", "100", "--methods", "gzip"]) == 0
     shown = capfd.readouterr().out
-    assert "Best: SB3's own, an observation takes only 16 bytes" in shown
+    assert "Best: SB3's own (an observation takes only 16 bytes" in shown
     assert "sb3_extra_buffers" not in shown and 'DQN(\n    "MlpPolicy"' in shown
 
 
@@ -273,4 +283,4 @@ def test_recommend_prints_the_script_alone(capfd: pytest.CaptureFixture[str]) ->
     assert shown.startswith("from stable_baselines3 import PPO\n")
     compile(shown, "train.py", "exec")
     assert main([*argv, "--memory", "1kB"]) == 1
-    assert "do not fit into 1.00 kB" in capfd.readouterr().err
+    assert "do not fit in 1.00 kB" in capfd.readouterr().err

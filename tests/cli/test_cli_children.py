@@ -95,14 +95,31 @@ def test_progress(file: io.StringIO) -> None:
     from sb3_extra_buffers.cli.progress import Stage, show_stages
 
     console = Console(file=file, width=100, force_terminal=file.isatty())
-    with show_stages(console, [Stage("First", 1000, "things"), Stage("Second", 10, "steps")]) as stages:
-        for number, total in enumerate((1000, 10)):
-            report = stages.begin(number)
-            for done in range(total):
+    stages = [Stage("First", 1000, "things"), Stage("Second", 10, "steps"), Stage("Third", 1, "episodes")]
+    with show_stages(console, stages) as shown:
+        for number, stage in enumerate(stages):
+            report = shown.begin(number)
+            for done in range(stage.total):
                 report(done)
-            stages.end(number)
+            shown.end(number)
     text = file.getvalue()
     assert "First" in text and "Second" in text and "1,000 things" in text
+    assert "1 episode" in text and "1 episodes" not in text
     if not file.isatty():
         assert "\x1b" not in text
-        assert len(text.splitlines()) == 2 * 5
+        assert len(text.splitlines()) == 2 * 5 + 2
+
+
+def test_a_note_shows_that_something_happens() -> None:
+    from rich.console import Console
+
+    from sb3_extra_buffers.cli.progress import Stage, show_stages
+
+    for file in (io.StringIO(), Terminal()):
+        with show_stages(
+            Console(file=file, width=100, force_terminal=file.isatty()), [Stage("Record", 1, "episodes")]
+        ) as shown:
+            shown.begin(0)(0)
+            shown.note(0, "0 episodes, 123 steps")
+            time.sleep(0.3)  # bars are drawn ten times a second
+        assert ("123 steps" in file.getvalue()) == file.isatty()

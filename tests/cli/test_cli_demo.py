@@ -59,7 +59,7 @@ def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     for words in (
         "Pong: 400 transitions, 2 games",
         "memory of the buffer",
-        "libraries, beside it",
+        "libraries, on top of it",
         "x smaller",
         "add, once full",
         "sample(32)",
@@ -111,7 +111,7 @@ def test_a_wrong_buffer_is_found_out(wrong: type[ReplayBuffer], tmp_path: Path, 
     assert run_plan(SMALL, tmp_path, wrong, plot=False) == 1
     shown = capsys.readouterr().out
     assert shown.count("DIFFERENT") == 2 and shown.count("identical") == 1
-    assert "please report" in shown
+    assert "Please report" in shown
     outcome = json.loads((tmp_path / "demo.json").read_text(encoding="utf-8"))["outcome"]
     assert outcome["transitions_identical"]
     assert not outcome["samples_identical"] and not outcome["weights_identical"]

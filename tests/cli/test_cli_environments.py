@@ -37,7 +37,7 @@ def test_vizdoom() -> None:
         ("MsPackman", ["did you mean", "MsPacmanNoFrameskip-v4"]),
         ("qqqqqqqqqqqq", ["unknown environment", "MODULE:ID"]),
         ("no_such_module:Env-v0", ["cannot import 'no_such_module'", "ModuleNotFoundError"]),
-        ("cli_envs:Nothing-v0", ["registers no environment 'Nothing-v0'"]),
+        ("cli_envs:Nothing-v0", ["does not register 'Nothing-v0'"]),
     ],
 )
 def test_unknown_names(name: str, words: list[str]) -> None:
@@ -60,7 +60,7 @@ def test_a_missing_extra_is_named(name: str, module: str, extra: str, monkeypatc
     ("name", "message"),
     [
         ("cli_envs:Broken-v0", "cannot make cli_envs:Broken-v0: RuntimeError: the simulator is not licensed"),
-        ("cli_envs:Spots-tuple-v0", "SB3 has no buffer for"),
+        ("cli_envs:Spots-tuple-v0", "no SB3 buffer can hold"),
     ],
 )
 def test_what_cannot_be_played(name: str, message: str) -> None:

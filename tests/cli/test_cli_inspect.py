@@ -22,6 +22,7 @@ from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.inspect_file.command import describe
 from sb3_extra_buffers.cli.inspect_file.pickles import Made, PickleError, read_pickle
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer, CompressedRolloutBuffer
+from sb3_extra_buffers.recording import RecordBuffer
 
 CAMERA = spaces.Box(0, 255, (1, 36, 36), np.uint8)
 BOTH = spaces.Dict({"camera": CAMERA, "joints": spaces.Box(-1, 1, (3,), np.float32)})
@@ -53,9 +54,9 @@ def filled(kind: Any, space: Any = CAMERA, rows: int = 5) -> Any:
 
 
 def facts(path: Path) -> dict[str, str]:
-    kind, lines, foreign = describe(path)
-    assert kind == "a pickled buffer" and foreign == []
-    return dict(lines)
+    found = describe(path)
+    assert found.kind == "a pickled buffer" and found.foreign == []
+    return dict(found.lines)
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -216,12 +217,41 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["kind"] == "a pickle, but no buffer" and found["foreign_code"] == [f"{__name__}.touch"]
 
 
+def test_json_has_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def inspected(name: str) -> dict[str, Any]:
+        assert main(["inspect", str(tmp_path / name), "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert found["file_bytes"] == (tmp_path / name).stat().st_size and found["foreign_code"] == []
+        return found
+
+    (tmp_path / "buffer.pkl").write_bytes(pickle.dumps(filled(CompressedReplayBuffer, rows=3)))
+    found = inspected("buffer.pkl")
+    assert found["kind"] == "a pickled buffer"
+    assert [found[name] for name in ("transitions", "capacity", "n_envs")] == [6, 10, 2]
+    assert found["compression"] and found["observation_space"] == "Box (1, 36, 36) uint8"
+
+    recording = RecordBuffer(50, (8, 6), features={"lives": np.int32}, metadata={"env_id": "Some-v0"})
+    for step in range(7):
+        recording.add(np.zeros((8, 6), np.uint8), 1.0, 0, {"lives": 3}, done=step == 4)
+    recording.save(tmp_path / "play.rec")
+    found = inspected("play.rec")
+    assert found["kind"] == "a recording" and found["buffer"] == "dense"
+    assert [found[name] for name in ("steps", "episodes", "buffer_size")] == [7, 2, 50]
+    assert found["frame_shape"] == [8, 6] and found["features"] == {"lives": {"shape": [], "dtype": "int32"}}
+    assert found["metadata"] == {"env_id": "Some-v0"}
+
+    DQN("MlpPolicy", "CartPole-v1", buffer_size=10, device="cpu").save(tmp_path / "model.zip")
+    found = inspected("model.zip")
+    assert found["kind"] == "a model that SB3 saved" and found["buffer_size"] == 10
+
+
 def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "model.zip"
     DQN("MlpPolicy", "CartPole-v1", buffer_size=10, replay_buffer_class=CompressedReplayBuffer, device="cpu").save(path)
     assert main(["inspect", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "a model that SB3 saved" in shown and "stable_baselines3.dqn.policies" in shown and "buffer_size" in shown
+    assert "loading a model runs code that is saved in it" in shown
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("data", "{")
         archive.writestr("policy.pth", "")
@@ -229,11 +259,18 @@ def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "code", "words"), [("nothing", 2, "there is no file"), (".", 2, "is a folder")])
+@pytest.mark.parametrize(("name", "code", "words"), [("nothing", 2, "does not exist"), (".", 2, "is a folder")])
 def test_mistakes(name: str, code: int, words: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["inspect", name]) == code
     assert words in capsys.readouterr().err
+
+
+def test_a_text_is_no_pickle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("#!/bin/sh")
+    assert main(["inspect", str(tmp_path / "notes.txt")]) == 1
+    message = capsys.readouterr().err
+    assert "not a recording, a pickle or a saved model" in message and "KeyError" not in message
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:

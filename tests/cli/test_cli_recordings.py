@@ -39,7 +39,7 @@ def test_a_game_from_recording_to_video(tmp_path: Path, monkeypatch: Any, capfd:
 
     assert main(["inspect", "Pong.rec"]) == 0
     shown = capfd.readouterr()
-    for words in ("a recording", "40 in 1 episode", "uint8 (210, 160, 3), as shown to people", "PongNoFrameskip-v4", "NOOP"):
+    for words in ("a recording", "40 in 1 episode", "uint8 (210, 160, 3), as rendered", "PongNoFrameskip-v4", "NOOP"):
         assert words in shown.out, shown.out
 
     assert main(["export", "Pong.rec", "pong.mp4"]) == 0
@@ -66,7 +66,7 @@ def test_episodes_and_rewards(tmp_path: Path, monkeypatch: Any, capfd: pytest.Ca
     assert recording.metadata["fps"] == 12
 
     assert record("-o", "three.rec") == 2
-    assert "three.rec is there already; --force replaces it" in capfd.readouterr().err
+    assert "three.rec already exists; --force replaces it" in capfd.readouterr().err
     assert record("-o", "three.rec", "--force", "--frames", "none") == 0
     assert load_recording("three.rec").frame_shape is None
     capfd.readouterr()
@@ -106,7 +106,7 @@ def test_the_algorithm_of_a_model_is_found(algorithm: Any, tmp_path: Path) -> No
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no model that SB3 saved"):
+    with pytest.raises(UsageError, match="is not a model saved by SB3"):
         guess_algorithm(Path(__file__))
 
 
@@ -114,17 +114,17 @@ def test_what_is_no_model(tmp_path: Path) -> None:
     ("argv", "words"),
     [
         (["record", "Spotts"], ["unknown environment 'Spotts'"]),
-        (["record", "cli_envs:Blind-v0"], ["does not show itself as pictures", "--frames observation"]),
+        (["record", "cli_envs:Blind-v0"], ["cannot render pictures", "--frames observation"]),
         (["record", "cli_envs:Spots-v0", "-o", "no/such/folder/x.rec"], ["there is no folder no/such/folder"]),
-        (["record", "cli_envs:Spots-v0", "--model", "nothing.zip"], ["there is no file nothing.zip"]),
-        (["export", "nothing.rec", "x.mp4"], ["there is no file nothing.rec"]),
+        (["record", "cli_envs:Spots-v0", "--model", "nothing.zip"], ["nothing.zip does not exist"]),
+        (["export", "nothing.rec", "x.mp4"], ["nothing.rec does not exist"]),
         (["export", "text.rec", "x.mp4"], ["text.rec"]),
         (["export", "text.rec"], ["say what to make"]),
         (["export", "text.rec", "x.mp4", "--minari", "a/b-v0"], ["say what to make"]),
         (["export", "text.rec", "x.avi"], ["must end with .mp4 or .gif or .png"]),
         (["export", "text.rec", "no/x.mp4"], ["there is no folder no"]),
         (["view", "text.rec"], ["text.rec"]),
-        (["view", "nothing.rec"], ["there is no file nothing.rec"]),
+        (["view", "nothing.rec"], ["nothing.rec does not exist"]),
         (["view", "text.rec", "-o", "x.png"], ["must end with .html"]),
     ],
 )

@@ -115,7 +115,7 @@ def test_ctrl_c_keeps_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     monkeypatch.setattr(maze, "step", step_until_stopped)
     run("example_maskable_ppo", "--steps", 10**6, "--envs", 2, "--folder", tmp_path)
-    assert "Stopped before its time" in capsys.readouterr().out
+    assert "Stopped early" in capsys.readouterr().out
     assert weights(tmp_path / "maskable_ppo_maze.zip")
 
 
@@ -137,8 +137,18 @@ def test_published_settings_are_the_defaults(tmp_path: Path) -> None:
     assert model.observation_space.shape == (4, 84, 84)
 
 
+@pytest.mark.parametrize(("name", "envs"), [("example_ppo_atari", 8), ("example_dqn_atari", 4)])
+def test_published_lengths_are_the_defaults(name: str, envs: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(name, "--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    defaults = {"steps": 10_000_000, "envs": envs, "eval-every": 8_192, "eval-envs": 10, "episodes": 20, "seed": 1970626835}
+    for option, value in {**defaults, "method": "rle-jit"}.items():
+        assert re.search(rf"--{option} [A-Z_]+ [^()]*\(default: {value}\)", shown), (option, shown)
+
+
 def test_no_model_is_a_message(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"there is no model at .*best_model.zip or .*camera.zip: train one first"):
+    with pytest.raises(SystemExit, match=r"no model found at .*best_model.zip or .*camera.zip: train one first"):
         run("example_sac_camera", "evaluate", "--folder", tmp_path)
 
 

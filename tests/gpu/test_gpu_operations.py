@@ -14,6 +14,7 @@ from gpu_kit import DEVICES, ON_DEVICE, Pair
 from observation_streams import Stack, Stream
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sb3_extra_buffers.gpu_buffers.utils import to_device
 from sb3_extra_buffers.testing.worlds import World, normalizer
 
 # Operations whose result the host has to wait for: the value itself, or how large the result is.
@@ -40,6 +41,7 @@ class Operations(TorchDispatchMode):
         super().__init__()
         self.ran: Counter[str] = Counter()
         self.waits: list[str] = []
+        self.unattended: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -49,6 +51,8 @@ class Operations(TorchDispatchMode):
         unsized = name == "repeat_interleave" and (kwargs or {}).get("output_size") is None
         if name in WAITING or by_mask or unsized:
             self.waits.append(name)
+        if (kwargs or {}).get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2]):
+            self.unattended.append(name)
         return func(*args, **(kwargs or {}))
 
 
@@ -113,25 +117,116 @@ def test_the_places_that_wait() -> None:
     assert copies.count("cpu") == 2
 
 
-@pytest.mark.parametrize("method", ON_DEVICE)
-def test_nothing_in_an_add_waits_for_the_device(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Encoding runs on the host. What reaches the device is copied there, in the order of things, and never read back.
+def test_an_add_reads_back_only_when_the_layout_changes() -> None:
+    """Once at the beginning, and what is read then is what little there is."""
+    pair = Pair(Stream(0, 3, (1, 12, 12), np.uint8, "game", Stack(4, 0), 0.1), 300)
+    depths, copies_by_add = [], []
+    for _ in range(200):
+        with copies_to_the_host() as copies:
+            pair.ours.add(*pair.draw())
+        depths.append(pair.ours._stores[None].layout.depth)
+        copies_by_add.append(copies.count("cpu"))
+    changed = depths.index(4)
+    assert 0 < changed < 20 and depths[changed:] == [4] * (200 - changed)
+    assert copies_by_add[changed] > 0 and sum(copies_by_add) == copies_by_add[changed]
 
-    Tensors of the buffer cannot be told from tensors of the host here, so those of the heap are made to look at.
-    """
+
+# Operations that look at nothing: what they return is the same memory.
+VIEWS = {"slice", "select", "view", "detach", "alias"}
+
+
+class Touched(TorchDispatchMode):
+    """Notes what is done with the memory of some tensors, apart from writing to it."""
+
+    def __init__(self, tensors: list[th.Tensor]) -> None:
+        super().__init__()
+        self.memory = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        self.reads: list[str] = []
+        self.writes = 0
+
+    def watches(self, value: Any) -> bool:
+        return isinstance(value, th.Tensor) and value.untyped_storage().data_ptr() in self.memory
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        values = [value for value in (*args, *(kwargs or {}).values()) if self.watches(value)]
+        if name == "copy_" and len(values) == 1 and values[0] is args[0]:
+            self.writes += 1
+        elif values and name not in VIEWS:
+            self.reads.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("method", [*ON_DEVICE, "gzip1"])
+def test_nothing_in_an_add_waits_for_the_device(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding runs on the host. What reaches the device is copied there, in the order of things, and never read back."""
     pair = filled(method)
     pair.ours.compact()
     store = pair.ours._stores[None]
-    raw = store.heap.raw if method != "none" else None
-    reads: list[str] = []
-    if raw is not None:
-        for name in ("ranges", "rows", "view"):
-            monkeypatch.setattr(raw, name, lambda *args, name=name: reads.append(name))
+    if method == "none":
+        tensors = [store.data]
+    else:
+        raw = store.heap.raw
+        raw._memory = raw._memory._replace(array=None)  # the short way of the CPU
+        raw.resize(4 * raw.capacity, store.heap.data_end)
+        raw._memory = raw._memory._replace(array=None)
+        tensors = [raw.data]
+    touched = Touched(tensors)
+    for name in ("cpu", "numpy", "item", "tolist", "__array__"):
+        original = getattr(th.Tensor, name)
+
+        def noted(tensor: th.Tensor, *args: Any, name: str = name, original: Any = original, **kwargs: Any) -> Any:
+            if touched.watches(tensor):
+                touched.reads.append(name)
+            return original(tensor, *args, **kwargs)
+
+        monkeypatch.setattr(th.Tensor, name, noted)
     pair.ours.pos = 3  # far from the end, where the heap is packed
-    for _ in range(5):
-        pair.ours.add(*pair.draw())
-    assert reads == []
+    with touched:
+        for _ in range(5):
+            pair.ours.add(*pair.draw())
+    assert touched.reads == [] and touched.writes >= 5
+    with touched:
+        pair.ours.sample(4)
+    assert touched.reads, "reading is noticed"
+
+
+def test_copies_to_the_device_need_their_source_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A copy that nobody waits for comes from pinned memory, which torch keeps for as long; and on cuda only.
+
+    mps may read the source of such a copy when somebody else has its memory already.
+    """
+    calls: list[Any] = []
+
+    def pinned(tensor: th.Tensor) -> th.Tensor:
+        calls.append("pinned")
+        return tensor.clone()
+
+    def moved(tensor: th.Tensor, *args: Any, **kwargs: Any) -> th.Tensor:
+        calls.append((args, kwargs))
+        return tensor
+
+    monkeypatch.setattr(th.Tensor, "pin_memory", pinned)
+    monkeypatch.setattr(th.Tensor, "to", moved)
+    for name in ("cuda", "mps", "cpu"):
+        to_device(th.arange(3), th.device(name))
+    assert calls == [
+        "pinned",
+        ((th.device("cuda"),), {"non_blocking": True}),
+        ((th.device("mps"),), {}),
+        ((th.device("cpu"),), {}),
+    ]
+
+
+@pytest.mark.parametrize("method", [*ON_DEVICE, "gzip1"])
+def test_every_copy_to_the_device_is_made_so(method: str) -> None:
+    """On the device ``cpu`` none is left to itself."""
+    with Operations() as operations:
+        pair = filled(method)
+        pair.ours.sample(20)
+        pair.ours.compact()
+    assert operations.unattended == []
 
 
 def test_rle_encodes_on_the_host_with_one_wait() -> None:

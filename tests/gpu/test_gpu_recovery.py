@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_kit import Pair
+import torch as th
+from gpu_kit import Pair, rollout_pair
 from gymnasium import spaces
 from interrupt_kit import between
 from observation_streams import DictStream, Stack, Stream
@@ -19,8 +20,9 @@ from stable_baselines3.common import buffers as sb3_buffers
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers import gpu_buffers
-from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer, GpuRolloutBuffer, HeapFullError
+from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer, HeapFullError
 from sb3_extra_buffers.gpu_buffers.gpu_replay import GpuReplay
+from sb3_extra_buffers.gpu_buffers.raw_buffer import RawBuffer, SharedRawHeap
 
 FOLDER = str(Path(gpu_buffers.__file__).parent)
 FILES = (FOLDER, sb3_buffers.__file__)
@@ -184,25 +186,104 @@ def test_heap_grows_without_end(caplog: pytest.LogCaptureFixture) -> None:
     assert "the first 64 rows took" in text and "grows from" in text
 
 
-def test_a_rollout_that_is_full_is_packed() -> None:
+def test_no_memory_for_the_heap_to_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch says is passed on; the transition has not happened, and with memory there again it goes on."""
+    pair = noise_buffer(100)
+    pair.add(10)
+
+    def full(*_: Any) -> Any:
+        raise th.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RawBuffer, "_allocate", full)
+        added = 0
+        with pytest.raises(th.OutOfMemoryError, match="CUDA"):
+            while True:
+                given = pair.draw()
+                pair.ours.add(*given)
+                pair.theirs.add(*given)
+                added += 1
+        assert added < 90
+        pair.check()
+    pair.add(100)
+    pair.check()
+
+
+def test_a_full_heap_refuses_dict_observations_whole() -> None:
+    """The heap of the second key is the one that is full: nothing of the first is there, either."""
+    stream = DictStream({"image": image(5, "static"), "noise": image(6, "noise", 1), "vector": Stream(7, 2, (3,), np.float32)})
+    pair = Pair(stream, 40, heap_bytes=3000)
+    refused = 0
+    for _ in range(60):
+        given = pair.draw()
+        try:
+            pair.ours.add(*given)
+        except HeapFullError:
+            refused += 1
+        else:
+            pair.theirs.add(*given)
+        pair.check()
+    assert refused > 10 and pair.theirs.size() > 3
+
+
+def test_a_full_heap_refuses_a_step_of_a_rollout() -> None:
+    stream = image(9, "noise")
+    ours, _ = rollout_pair(stream, 40, heap_bytes=3000)
+    kept: list[Any] = []
+    with pytest.raises(HeapFullError):
+        for _ in range(40):
+            obs = stream.step()[0]
+            ours.add(obs, np.zeros(2), np.zeros(2), np.zeros(2), th.zeros(2), th.zeros(2))
+            kept.append(obs)
+    assert ours.pos == len(kept) > 3 and not ours.full
+    np.testing.assert_array_equal(np.asarray(ours.observations)[: len(kept)], np.stack(kept))
+
+
+@pytest.mark.parametrize("method", ["delta", "rle", "gzip1"])
+def test_the_heap_is_sized_by_the_first_rows(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What was measured beats the estimate: half as much again as all rows will take, and then it need not grow."""
+    caplog.set_level("INFO")
+    pair = Pair(Stream(9, 2, (1, 24, 24), np.uint8, "game", Stack(3, 0), 0.02), 1000, compression_method=method)
+    pair.add(70)
+    heap = pair.ours._stores[None].heap
+    pair.ours.compact()
+    measured = heap.live_bytes / 70 * 1000
+    assert 1.2 * measured < heap.capacity < 2 * measured
+    caplog.clear()
+    pair.add(1000)
+    assert "grows from" not in caplog.text
+    pair.check()
+
+
+@pytest.mark.parametrize("method", ["delta", "rle", "gzip1"])
+def test_a_rollout_that_is_full_is_packed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in each rollout, when it becomes full; and not again for ``get``."""
+    compacted: list[int] = []
+    compact = SharedRawHeap.compact
+
+    def counted(self: SharedRawHeap) -> None:
+        compacted.append(ours.pos)
+        compact(self)
+
+    monkeypatch.setattr(SharedRawHeap, "compact", counted)
     stream = image(10, "game")
-    buffer = GpuRolloutBuffer(20, spaces.Box(0, 255, (3, 8, 8), np.uint8), spaces.Discrete(2), "cpu", n_envs=2)
-    buffer.raw_below = 0
-    with pytest.raises(RuntimeError, match="not full: 0 of 20"):
-        buffer.get(4)
-    for _ in range(20):
-        buffer.add(stream.step()[0], np.zeros(2), np.zeros(2), np.zeros(2), *np_tensors())
-    with pytest.raises(ValueError, match="full"):
-        buffer.add(stream.step()[0], np.zeros(2), np.zeros(2), np.zeros(2), *np_tensors())
-    for store in buffer._stores.values():
-        heap = getattr(store, "heap", None)
-        assert heap is None or heap.data_end == int(heap.lengths.sum())
-
-
-def np_tensors() -> tuple[Any, Any]:
-    import torch as th
-
-    return th.zeros(2), th.zeros(2)
+    ours, _ = rollout_pair(stream, 60, compression_method=method)
+    with pytest.raises(RuntimeError, match="not full: 0 of 60"):
+        ours.get(4)
+    for _ in range(3):
+        ours.reset()
+        compacted.clear()
+        for step in range(60):
+            assert step not in compacted or step == 0
+            ours.add(stream.step()[0], np.zeros(2), np.zeros(2), np.zeros(2), th.zeros(2), th.zeros(2))
+        assert compacted[-1] == 60
+        heap = ours._stores[None].heap
+        assert heap.data_end == int(heap.lengths.sum()) > 0
+        with pytest.raises(ValueError, match="full"):
+            ours.add(stream.step()[0], np.zeros(2), np.zeros(2), np.zeros(2), th.zeros(2), th.zeros(2))
+        count = len(compacted)
+        assert sum(len(batch.observations) for batch in ours.get(7)) == 120
+        assert len(compacted) == count
 
 
 def test_a_replay_buffer_is_packed_when_it_begins_again() -> None:

@@ -9,7 +9,7 @@ import pytest
 from observation_streams import METHODS
 
 PROGRAM = """
-import faulthandler, io, pickle, random, sys
+import faulthandler, io, pickle, pickletools, random, sys
 import numpy as np
 from gymnasium import spaces
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
@@ -37,12 +37,20 @@ class Cautious(pickle.Unpickler):
         assert module.split(".")[0] in {"sb3_extra_buffers", "numpy", "gymnasium", "torch", "collections", "random", "_codecs"}
         return super().find_class(module, name)
 
+# Where the arrays lie in the file: so that a small one, such as an index, is hit as often as the large ones.
+operations = list(pickletools.genops(saved))
+ends = [place for _, _, place in operations[1:]] + [len(saved)]
+values = [value if isinstance(value, (bytes, bytearray)) else b"" for _, value, _ in operations]
+arrays = [(end - len(value), end) for value, end in zip(values, ends) if len(value) > 32]
+assert len(arrays) > 5, len(arrays)
+
 random.seed(SEED)
 loaded = read = 0
 for case in range(CASES):
     data = bytearray(saved)
+    span = random.choice([(0, len(data)), random.choice(arrays), random.choice(arrays)])
     for _ in range(random.choice([1, 1, 1, 4])):
-        place = random.randrange(len(data))
+        place = random.randrange(*span)
         data[place] = random.choice([data[place] ^ (1 << random.randrange(8)), 0, 255, random.randrange(256)])
     try:
         damaged = Cautious(io.BytesIO(bytes(data))).load()

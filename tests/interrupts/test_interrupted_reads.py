@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,22 @@ def test_an_interrupted_sample_leaves_nothing_behind() -> None:
             np.testing.assert_array_equal(getattr(ours, name)[rows, envs], getattr(theirs, name)[rows, envs])
             add_to((ours, theirs), stream)
     assert cuts > 100
+
+
+def test_what_is_read_after_an_interrupted_sample_is_kept_by_nobody() -> None:
+    """Else a training that goes on would grow with every read."""
+    ours, _, _ = filled_pair()
+    instructions = between(lambda: ours.sample(8), 1 << 30, lambda: None)
+    rows, envs = np.arange(30), np.zeros(30, dtype=np.int64)
+    kept = 0
+    for at in range(instructions):
+        is_cut(lambda: ours.sample(8), at)
+        for name in ("observations", "next_observations"):
+            read = getattr(ours, name)[rows, envs]
+            watch = weakref.ref(read)
+            del read
+            kept += watch() is not None
+    assert kept == 0
 
 
 CTRL_C = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,18 +53,23 @@ def batches(buffer: Any) -> list[Any]:
     return list(buffer.get(5))
 
 
+def no_memory() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(("action", "error"), [(cut, Cut), (no_memory, MemoryError)], ids=["Ctrl-C", "MemoryError"])
 @pytest.mark.parametrize("ours", ROLLOUTS, ids=lambda cls: cls.__name__)
-def test_a_reset_that_is_cut_short(ours: type[Any]) -> None:
+def test_a_reset_that_is_cut_short(ours: type[Any], action: Callable[[], None], error: type[BaseException]) -> None:
     is_dict = "Dict" in ours.__name__
     buffer = make(ours, space_of(world(0, is_dict)))
     fill(world(0, is_dict), buffer)
     batches(buffer)
     instructions = between(copy.deepcopy(buffer).reset, 1 << 30, lambda: None)
     assert instructions > 50
-    for at in range(0, instructions, 1 + instructions // 60):
+    for at in range(0, instructions, 1 + instructions // (60 if error is Cut else 15)):
         spoiled = copy.deepcopy(buffer)
-        with pytest.raises(Cut):
-            between(spoiled.reset, at, cut)
+        with pytest.raises(error):
+            between(spoiled.reset, at, action)
         for name in ("buffer_size", "observation_space", "obs_shape", "action_space", "mask_dims", "hidden_state_shape"):
             assert getattr(spoiled, name, None) == getattr(buffer, name, None), f"{name} after {at} instructions"
         spoiled.reset()

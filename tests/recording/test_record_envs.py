@@ -153,7 +153,7 @@ def test_wrong_environments_are_told() -> None:
     box = gym.spaces.Dict({"a": gym.spaces.Discrete(2)})
     env = Scene()
     env.action_space = box  # type: ignore[assignment]
-    with pytest.raises(TypeError, match="no arrays"):
+    with pytest.raises(TypeError, match="are not arrays"):
         RecordWrapper(env)
 
 

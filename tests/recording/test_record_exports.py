@@ -141,7 +141,7 @@ def test_wrong_requests_are_told(scene: RecordBuffer, tmp_path: Path) -> None:
         (lambda: export_video(scene, path, fps=0), ValueError, "fps is 0"),
         (lambda: export_video(scene, path, scale=0), ValueError, "scale is 0"),
         (lambda: export_video(scene, path, quality=11), ValueError, "quality is 11"),
-        (lambda: export_video(vectors, path), ValueError, r"shape \(4,\) are no pictures"),
+        (lambda: export_video(vectors, path), ValueError, r"shape \(4,\) cannot be drawn"),
         (lambda: export_video(frameless, path), ValueError, "no frames to draw"),
         (lambda: export_video(scene, tmp_path / "no" / "a.mp4"), FileNotFoundError, "no folder"),
         (lambda: export_contact_sheet(scene, path), ValueError, "must end with .png"),
@@ -228,7 +228,7 @@ def test_what_a_frame_looks_like() -> None:
     assert as_picture(np.array([[True, False]])).tolist() == [[255, 0]]
     assert as_rgb(floats).shape == (3, 4, 3)
     for bad in ((4,), (100, 100, 100), (2, 3, 4, 5)):
-        with pytest.raises(ValueError, match="no pictures"):
+        with pytest.raises(ValueError, match="cannot be drawn"):
             as_picture(np.zeros(bad))
 
 

@@ -184,12 +184,12 @@ class Bomb:
         (lambda m: m.update({"header.json": b"\xff"}), "header is damaged"),
         (lambda m: m.pop("reward.npy"), "reward.npy is missing"),
         (lambda m: m.pop("frames/0.npy"), "frames/0.npy is missing"),
-        (lambda m: m.update({"reward.npy": npy(np.zeros(3))}), "reward.npy has not the size|reward.npy holds"),
+        (lambda m: m.update({"reward.npy": npy(np.zeros(3))}), "reward.npy does not have the size|reward.npy holds"),
         (lambda m: m.update({"flags.npy": npy(np.zeros(12, np.int8))}), "holds int8"),
         (lambda m: m.update({"flags.npy": npy(np.full(12, 1, np.uint8))}), "goes on after it was done"),
         (lambda m: m.update({"ends.npy": npy(np.array([5, 4, 12]))}), "do not add up"),
         (lambda m: m.update({"ends.npy": npy(np.array([5, 10, 13]))}), "do not add up"),
-        (lambda m: m.update({"finals.npy": npy(np.array([4, 8]))}), "final frames of no episode"),
+        (lambda m: m.update({"finals.npy": npy(np.array([4, 8]))}), "final frames that belong to no episode"),
         (
             lambda m: m.update({"reward.npy": npy(np.array([Bomb()] * 12, object), True)}),
             r"reward.npy.*(pickle|allow_pickle|size)",
@@ -199,7 +199,7 @@ class Bomb:
         (set_header(steps=1 << 40), "do not add up"),
         (set_header(steps="12"), "'steps' is '12'"),
         (set_header(kind="other"), "'kind'"),
-        (set_header(frame_shape=[1 << 40]), "size that the header says"),
+        (set_header(frame_shape=[1 << 40]), "size that the header gives"),
         (set_header(frame_dtype="|O"), "'frame_dtype'"),
         (set_header(frame_dtype="<f3"), "'frame_dtype'"),
         (set_header(coding="xx"), "how frames are coded"),
@@ -220,8 +220,8 @@ def test_files_that_lie_are_refused(change: Any, message: str, tmp_path: Path) -
     [
         (6, 99, "zip file version"),
         (8, 1, "encrypted"),
-        (10, 14, "another way"),
-        (26, 255, "cannot be as large|has not the size"),
+        (10, 14, "an unknown way"),
+        (26, 255, "cannot be as large|does not have the size"),
     ],
 )
 def test_a_damaged_list_of_members_is_told(place: int, value: int, message: str, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_other_files_are_no_recordings(tmp_path: Path) -> None:
     for content in (b"", b"hello", pickle.dumps(Bomb())):
         other.write_bytes(content)
         assert not is_recording(other)
-        with pytest.raises(RecordingError, match="no recording"):
+        with pytest.raises(RecordingError, match="not a recording"):
             recording_info(other)
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr("data", "model")
@@ -274,9 +274,10 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monk
 def test_ctrl_c_while_saving_leaves_no_file(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """
-        import sys
+        import signal, sys
         import numpy as np
         from sb3_extra_buffers.recording import RecordBuffer
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs deaf to it
         buffer = RecordBuffer(None, (200, 200, 3))
         rng = np.random.default_rng(0)
         for _ in range(400):

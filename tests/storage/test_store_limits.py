@@ -137,7 +137,7 @@ def test_no_write_makes_more_patterns_than_there_are_numbers(method: str | None,
     most = 0
     for row in range(40):
         pair = [np.stack([rng.permutation(frames[stream]) for stream in range(3)]) for _ in range(2)]
-        first[row] = first.hold(*pair)
+        first.write_row(row, pair[0], second, pair[1])
         if store.pattern_limit != limit:
             break  # the index has become wider
         most = max(most, len(store.coder.patterns))

@@ -262,10 +262,10 @@ def test_frames_of_an_observation_that_is_being_put_together_are_in_use(method: 
 
 
 @pytest.mark.parametrize("lead", [(10,), (10, 2, 3)])
-def test_held_observations_of_other_axes(lead: tuple[int, ...]) -> None:
+def test_rows_of_other_axes(lead: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     array = CompressedArray(lead, np.uint8, (1, 8, 8), compression_method=QUICK_METHODS[-1])
     for row in range(3):
         obs = rng.integers(0, 256, (*lead[1:], 1, 8, 8), dtype=np.uint8).swapaxes(-1, -2)
-        array[row] = array.hold(obs)
+        array.write_row(row, obs)
         np.testing.assert_array_equal(array[row], obs)

@@ -23,11 +23,11 @@ _EPILOG = f"""examples:
 
 exit codes:
   0    all is well
-  1    a comparison failed, nothing is within a budget, or a file is damaged or suspicious
-  2    wrong usage: an option, a name, or something that is to be installed first
+  1    a comparison failed, nothing fits the budget, or a file is damaged or suspicious
+  2    wrong usage: an option, a name, or something that has to be installed first
   130  interrupted by Ctrl-C; files are written whole or not at all
 
-`{PROGRAM} COMMAND --help` tells more about a command."""
+`{PROGRAM} COMMAND --help` explains a command."""
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -34,7 +34,7 @@ def check_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
+        raise UsageError(f"cannot create the folder {folder}: {error.strerror}") from error
     if not os.access(folder, os.W_OK):
         raise UsageError(f"cannot write into {folder}")
 
@@ -51,7 +51,7 @@ def check_new_file(path: Path, suffixes: tuple[str, ...] = ()) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give the name of a file")
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}; make it first")
+        raise UsageError(f"there is no folder {path.parent}; create it first")
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"cannot write into {path.parent}")
 
@@ -65,6 +65,6 @@ def check_file(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give the name of a file")
     if not path.exists():
-        raise UsageError(f"there is no file {path}")
+        raise UsageError(f"{path} does not exist")
     if not os.access(path, os.R_OK):
         raise UsageError(f"cannot read {path}")

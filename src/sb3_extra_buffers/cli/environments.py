@@ -81,7 +81,7 @@ def find_environment(name: str) -> str:
         with _explained(f"cannot import {module!r}"):
             importlib.import_module(module)
         if env_id not in gym.registry:
-            raise UsageError(f"{module!r} was imported, but it registers no environment {env_id!r}")
+            raise UsageError(f"{module!r} was imported, but it does not register {env_id!r}")
         return name
     if name in gym.registry:
         return name
@@ -103,7 +103,7 @@ def _unknown(name: str, titles: dict[str, str]) -> str:
     ending = "" if importable("ale_py") else f" For Atari games: {install_hint('extra')}"
     return (
         f"{message}. Name one that Gymnasium knows, such as CartPole-v1 or PongNoFrameskip-v4, or write MODULE:ID to "
-        f"have a module of yours imported first.{ending}"
+        f"import a module of yours first.{ending}"
     )
 
 
@@ -180,7 +180,7 @@ def _check_space(space: gym.Space[Any], env_id: str) -> None:
     for part in parts:
         if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             raise UsageError(
-                f"{env_id} observes {space}, which SB3 has no buffer for: wrap it so that observations are arrays, or a "
+                f"{env_id} observes {space}, which no SB3 buffer can hold: wrap it so that observations are arrays, or a "
                 "Dict of arrays, and register that"
             )
 

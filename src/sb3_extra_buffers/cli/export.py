@@ -30,13 +30,15 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
             "export play.rec sheet.png",
             "export play.rec --minari atari/pong-v0",
         ],
-        "Files appear whole or not at all.",
+        "Files are written whole or not at all.",
     )
     parser.add_argument("recording", type=Path, metavar="FILE", help="the recording")
     parser.add_argument("output", type=Path, nargs="?", metavar="OUTPUT", help="what to write: .mp4, .gif or .png")
     parser.add_argument("--minari", metavar="DATASET_ID", help="make a Minari dataset of this id, for example atari/pong-v0")
-    parser.add_argument("--episode", type=int, default=0, metavar="N", help="which episode, from the end if negative")
-    parser.add_argument("--fps", type=whole_number(1, 240), metavar="N", help="frames a second (default: as recorded, or 30)")
+    parser.add_argument("--episode", type=int, default=0, metavar="N", help="which episode, negative counts from the end")
+    parser.add_argument(
+        "--fps", type=whole_number(1, 240), metavar="N", help="frames per second (default: as recorded, or 30)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -52,7 +54,7 @@ def load(path: Path) -> Any:
 
     check_file(path)
     try:
-        return load_recording(path)
+        return load_recording(path, progress=True)
     except RecordingError as error:
         raise UsageError(str(error)) from error
 

@@ -40,7 +40,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
         try:
             value = int(text.replace(",", "").replace("_", ""))
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
         if value < least or (most is not None and value > most):
             limits = f"at least {least}" if most is None else f"from {least} to {most}"
             raise argparse.ArgumentTypeError(f"must be {limits}, not {value}")
@@ -58,7 +58,7 @@ def byte_count(text: str) -> int:
     """
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]i?)?b?\s*", text.lower())
     if match is None or float(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory; write it like 500MB, 4GB or 1.5GiB")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory; write something like 500MB, 4GB or 1.5GiB")
     return int(float(match[1]) * _UNITS[match[2] or ""])
 
 
@@ -74,7 +74,7 @@ def times_as_long(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no factor; write it like 1.5, for at most 1.5 times the time of SB3")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a factor; write 1.5, say, for at most 1.5 times SB3's time")
     return value
 
 

@@ -29,6 +29,11 @@ class Stage:
     total: int
     unit: str
 
+    @property
+    def amount(self) -> str:
+        """All of it, in words."""
+        return f"{self.total:,} {self.unit.removesuffix('s') if self.total == 1 else self.unit}"
+
 
 class Stages(Protocol):
     """Shows stages, which run one after the other or side by side."""
@@ -46,6 +51,14 @@ class Stages(Protocol):
         End a stage.
 
         :param number: Its place in the list of stages
+        """
+
+    def note(self, number: int, text: str) -> None:
+        """
+        Show what a stage is at, where that changes faster than what is counted.
+
+        :param number: Its place in the list of stages
+        :param text: For example ``"step 1,200"``
         """
 
 
@@ -74,8 +87,11 @@ class _Bars:
     def end(self, number: int) -> None:
         stage = self._stages[number]
         task = self._tasks[number]
-        self._progress.update(task, completed=stage.total, counter=f"{stage.total:,} {stage.unit}")
+        self._progress.update(task, completed=stage.total, counter=stage.amount)
         self._progress.stop_task(task)
+
+    def note(self, number: int, text: str) -> None:
+        self._progress.update(self._tasks[number], counter=text)
 
 
 class _Lines:
@@ -91,7 +107,7 @@ class _Lines:
     def begin(self, number: int) -> Report:
         self._started[number] = time.monotonic()
         stage = self._stages[number]
-        self._say(number, f"{stage.total:,} {stage.unit}")
+        self._say(number, stage.amount)
         told = 0
 
         def report(done: int) -> None:
@@ -105,6 +121,9 @@ class _Lines:
 
     def end(self, number: int) -> None:
         self._say(number, f"done in {time.monotonic() - self._started[number]:.0f} s")
+
+    def note(self, number: int, text: str) -> None:
+        pass  # lines are few
 
 
 @contextmanager

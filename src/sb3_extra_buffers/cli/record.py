@@ -31,35 +31,41 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
         commands,
         "record",
         "play an environment, at random or with a trained model, into a recording",
-        "Play an environment and record what it shows. The recording is compressed, and appears whole or not at all.",
+        "Play an environment and record it. The recording is compressed, and is written whole or not at all.",
         [
             "record Pong",
             "record CarRacing-v3 --steps 500 --output drive.rec",
             "record MsPacman --model ppo_MsPacman_4.zip --episodes 3",
             "record Breakout --frames observation",
         ],
-        "Loading a model runs code that is saved in it: do that only with models that you trust.",
+        "Loading a model runs code that is saved in it, so use only models that you trust.",
     )
     parser.add_argument("env_id", metavar="ENV_ID", help="id or name of an environment, or MODULE:ID")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the recording (default: the name with .rec)")
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument("--episodes", type=whole_number(1), metavar="N", help="whole episodes to record (default: 1)")
-    amount.add_argument("--steps", type=whole_number(1), metavar="N", help="steps to record, instead")
-    parser.add_argument("--model", type=Path, metavar="ZIP", help="a model that SB3 saved; without one, actions are random")
+    amount.add_argument("--steps", type=whole_number(1), metavar="N", help="steps to record instead")
+    parser.add_argument("--model", type=Path, metavar="ZIP", help="a model saved by SB3; without it, actions are random")
     parser.add_argument(
-        "--algorithm", type=str.upper, choices=_ALGORITHMS, metavar="NAME", help="of the model (default: found in it)"
+        "--algorithm",
+        type=str.upper,
+        choices=_ALGORITHMS,
+        metavar="NAME",
+        help="algorithm of the model (default: read from the file)",
     )
     parser.add_argument(
         "--frames",
         choices=("render", "observation", "none"),
         default="render",
-        help="what to record: what it shows to people, what the agent sees, or rewards and actions only",
+        help="what to record: the rendered picture, what the agent sees, or only rewards and actions",
     )
     parser.add_argument(
         "--stack", type=whole_number(1, 64), metavar="N", help="as for training (default: 4 for Atari, else 1)"
     )
-    parser.add_argument("--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed of environment and actions")
-    parser.add_argument("--force", action="store_true", help="replace a recording that is there already")
+    parser.add_argument(
+        "--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed for the environment and the actions"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing recording")
     parser.set_defaults(run=run)
 
 
@@ -94,7 +100,7 @@ def guess_algorithm(path: Path) -> str:
             data = json.loads(archive.read("data"))
         module = data["policy_class"]["__module__"]
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path} is no model that SB3 saved") from error
+        raise UsageError(f"{path} is not a model saved by SB3") from error
     parts = str(module).upper().split(".")
     for name in _ALGORITHMS:
         if name in parts:
@@ -102,7 +108,7 @@ def guess_algorithm(path: Path) -> str:
             return "TD3" if name == "DDPG" else name
     if parts[0] == "STABLE_BASELINES3":
         return "PPO" if "clip_range" in data else "A2C"
-    raise UsageError(f"cannot tell which algorithm {path} is of ({module}): name it with --algorithm")
+    raise UsageError(f"cannot tell which algorithm {path} was trained with ({module}): name it with --algorithm")
 
 
 def _load_model(path: Path, algorithm: str | None, env: VecEnv) -> Any:
@@ -140,12 +146,12 @@ def run(options: argparse.Namespace) -> int:
     output = options.output or Path(f"{wanted.title.replace('/', '-')}.rec")
     check_new_file(output)
     if output.exists() and not options.force:
-        raise UsageError(f"{output} is there already; --force replaces it")
+        raise UsageError(f"{output} already exists; --force replaces it")
     if options.model is not None:
         check_file(options.model)
     games = make_environments(wanted, whole_games=True)
     if options.frames == "render" and games.render_mode != "rgb_array":
-        raise UsageError(f"{env_id} does not show itself as pictures: choose --frames observation, or none")
+        raise UsageError(f"{env_id} cannot render pictures: use --frames observation or --frames none")
     env = VecRecordWrapper(games, frames=options.frames)
     player: Any = _Random(env, options.seed) if options.model is None else _load_model(options.model, options.algorithm, env)
     total, unit = (options.steps, "steps") if options.steps else (options.episodes or 1, "episodes")
@@ -188,4 +194,6 @@ def _play(env: VecEnv, player: Any, total: int, unit: str, shown: Stages) -> lis
             rewards.append(reward_so_far)
             reward_so_far = 0.0
         report(steps if unit == "steps" else len(rewards))
+        if unit == "episodes":
+            shown.note(0, f"{len(rewards):,} episodes, {steps:,} steps")  # one episode may take a while
     return rewards

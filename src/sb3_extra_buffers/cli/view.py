@@ -28,16 +28,16 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
         commands,
         "view",
         "look at a recording in your browser",
-        "Write a recording as one HTML file, which shows its frames, rewards and actions without any network, and open it "
+        "Write a recording as a single HTML file that shows frames, rewards and actions without a network, and open it "
         "in your browser.",
         ["view play.rec", "view play.rec --episodes 0,-1 --output episodes.html --no-open"],
     )
     parser.add_argument("recording", type=Path, metavar="FILE", help="the recording")
     parser.add_argument("-o", "--output", type=Path, metavar="HTML", help="what to write (default: the name with .html)")
     parser.add_argument(
-        "--episodes", type=_places, metavar="A,B", help="which episodes, from the end if negative (default: all)"
+        "--episodes", type=_places, metavar="A,B", help="which episodes, negative counts from the end (default: all)"
     )
-    parser.add_argument("--no-open", action="store_true", help="write the file only")
+    parser.add_argument("--no-open", action="store_true", help="only write the file")
     parser.set_defaults(run=run)
 
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-logger = logging.getLogger(__name__)
-
-_announced = False
-
 # Where kernels, and the constants that are compiled into them, live.
-_COMPILED_LAYERS = ("codecs", "storage", "compressed")
+_COMPILED_LAYERS = ("codecs",)
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -41,22 +36,6 @@ def jit_kernel(function: Kernel) -> Kernel:
     except RuntimeError:  # no writable cache directory: compile in each process instead
         compiled = njit(nogil=True)(function)
     return cast(Kernel, compiled)
-
-
-def announce_compilation(kernel: Any) -> None:
-    """
-    Say that there will be a pause, if a kernel is neither compiled yet nor on disk.
-
-    :param kernel: One of the compiled functions that are needed next
-    """
-    global _announced
-    if _announced or kernel.signatures:
-        return
-    with contextlib.suppress(AttributeError):  # no cache at all
-        if kernel._cache._cache_file._load_index():
-            return
-    _announced = True
-    logger.warning("compiling the buffer's code for this machine: this takes about a quarter of a minute")
 
 
 @cache

@@ -9,10 +9,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.codecs import has_numba, init_jit
+from sb3_extra_buffers.codecs import init_jit
 from sb3_extra_buffers.storage import check_dtypes
-from sb3_extra_buffers.storage.methods import is_reference_method, parse_any_method
-from sb3_extra_buffers.storage.warm_up import compile_kernels
+from sb3_extra_buffers.storage.methods import parse_any_method
 
 
 def find_buffer_dtypes(
@@ -35,6 +34,4 @@ def find_buffer_dtypes(
     name = parse_any_method(compression_method).name
     if name.endswith("-jit"):
         init_jit(elem_type=elem_type, runs_type=runs_type)
-    if is_reference_method(name) and has_numba():
-        compile_kernels()
     return {"elem_type": elem_type, "runs_type": runs_type}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
 from sb3_extra_buffers.compressed.valid_slots import ValidSlots
-from sb3_extra_buffers.storage.session import current_session, read_in_session
 
 
 class _Slotless(DictReplayBuffer):
@@ -75,21 +75,54 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> DictReplayBufferSamples:  # type: ignore[override]
         n_valid = self._valid.count()
-        if n_valid == 0:
-            return super().sample(batch_size, env)  # says what is wrong
-        # Draws as SB3 does from the list of all valid slots, and makes the same of what was drawn.
+        if n_valid == 0 or not self._joins:
+            return super().sample(batch_size, env)  # with none it says what is wrong
+        # Draws as SB3 does from the list of all valid slots. Of what was drawn SB3 reads and converts the real transitions,
+        # then the virtual ones, and joins the tensors; all of them are read at once here, in that order.
         slots = self._valid.take(np.random.choice(n_valid, size=batch_size, replace=True))
-        rows, envs = np.unravel_index(slots, self.ep_length.shape)
         n_virtual = int(self.her_ratio * batch_size)
-        real = self._get_real_samples(rows[n_virtual:], envs[n_virtual:], env)
-        virtual = self._get_virtual_samples(rows[:n_virtual], envs[:n_virtual], env)
-        return DictReplayBufferSamples(*map(_join, real[:5], virtual[:5]))
+        rows, envs = np.divmod(np.concatenate((slots[n_virtual:], slots[:n_virtual])), self.n_envs)
+        obs = {key: array[rows, envs] for key, array in self.observations.items()}
+        next_obs = {key: array[rows, envs] for key, array in self.next_observations.items()}
+        rewards = self.rewards[rows, envs]
+        virtual = slice(batch_size - n_virtual, batch_size)
+        goals = self._sample_goals(rows[virtual], envs[virtual])
+        obs["desired_goal"][virtual] = next_obs["desired_goal"][virtual] = goals
+        rewards[virtual] = self._virtual_rewards(rows[virtual], envs[virtual], next_obs["achieved_goal"][virtual], goals)
+        return DictReplayBufferSamples(
+            observations=self._tensors(obs, env),
+            actions=self.to_torch(self.actions[rows, envs]),
+            next_observations=self._tensors(next_obs, env),
+            dones=self.to_torch(self.dones[rows, envs] * (1 - self.timeouts[rows, envs])).reshape(-1, 1),
+            rewards=self.to_torch(self._normalize_reward(rewards.reshape(-1, 1), env)),
+        )
 
+    @property
+    def _joins(self) -> bool:
+        """Whether real and virtual transitions can be read at once: nobody reads them otherwise, and goals are alike."""
+        cls, goals = type(self), self.observation_space.spaces
+        return (
+            cls._get_real_samples is HerReplayBuffer._get_real_samples
+            and cls._get_virtual_samples is HerReplayBuffer._get_virtual_samples
+            and goals["achieved_goal"].dtype == goals["desired_goal"].dtype
+            and goals["achieved_goal"].shape == goals["desired_goal"].shape
+        )
 
-def _join(one: Any, other: Any) -> Any:
-    if isinstance(one, dict):
-        return {key: th.cat((one[key], other[key])) for key in other}
-    return th.cat((one, other))
+    def _virtual_rewards(
+        self, rows: npt.NDArray[Any], envs: npt.NDArray[Any], achieved: npt.NDArray[Any], goals: npt.NDArray[Any]
+    ) -> npt.NDArray[np.float32]:
+        """Ask the environment, as SB3 does."""
+        assert self.env is not None, (
+            "You must initialize HerReplayBuffer with a VecEnv so it can compute rewards for virtual transitions"
+        )
+        infos: Any = copy.deepcopy(self.infos[rows, envs]) if self.copy_info_dict else [{} for _ in range(len(rows))]
+        (rewards,) = self.env.env_method("compute_reward", achieved, goals, infos, indices=[0])
+        virtual: npt.NDArray[np.float32] = rewards.astype(np.float32).reshape(-1)
+        return virtual
+
+    def _tensors(self, arrays: dict[str, npt.NDArray[Any]], env: VecNormalize | None) -> dict[str, th.Tensor]:
+        normalized: Any = self._normalize_obs(arrays, env)
+        return {key: self.to_torch(array) for key, array in normalized.items()}
 
 
 class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
@@ -99,17 +132,7 @@ class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
     Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect.
     """
 
-    def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
-        """
-        Convert to a tensor.
-
-        :param array: Array
-        :param copy: Whether to copy; inside of ``sample`` nothing is, because all tensors are joined to new ones there
-        :return: The tensor
-        """
-        return super().to_torch(array, copy and current_session() is None)
-
-    def _sample_goals(self, batch_indices: npt.NDArray[Any], env_indices: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        # A goal is taken from another place than the sample is, so what lies beside it is not wanted.
-        goals: npt.NDArray[Any] = read_in_session(False, super()._sample_goals, batch_indices, env_indices)
-        return goals
+    def truncate_last_trajectory(self) -> None:
+        """Take the last trajectory for finished, see the parent class."""
+        with self._lock:
+            super().truncate_last_trajectory()

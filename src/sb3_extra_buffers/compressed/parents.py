@@ -4,13 +4,51 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
+
+from sb3_extra_buffers.compressed.sample_view import shallow_copy
+from sb3_extra_buffers.storage import LockedState, StoreLock
+
+_KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
+# It keeps what it finds out about a minibatch as attributes of the buffer, and copies observations by itself.
+_LEAVES_TRACES = "sb3_contrib.common.recurrent."
+# What runs between the call of ``sample`` or ``_get_samples`` and its return.
+_READING = {"_get_samples", "_get_real_samples", "_get_virtual_samples", "_sample_goals", "_normalize_obs", "to_torch"}
+
+
+def only_stores(cls: type, mixin: type) -> bool:
+    """
+    Tell whether all that ``add`` of the parents does with observations is to assign them to the row ``pos``.
+
+    :param cls: A buffer class
+    :param mixin: What makes it ours
+    :return: Whether that is known, as it is of SB3's classes
+    """
+    return all(parent.__module__.startswith(_KNOWN) for parent in _after(cls, mixin) if "add" in vars(parent))
+
+
+def only_reads(cls: type, mixin: type) -> bool:
+    """
+    Tell whether all that a sample does with the buffer is to read it, and with observations to make tensors of them.
+
+    :param cls: A buffer class
+    :param mixin: What makes it ours
+    :return: Whether that is known, as it is of SB3's classes
+    """
+    readers = [parent for parent in cls.__mro__ if _READING & vars(parent).keys()]
+    readers += [parent for parent in _after(cls, mixin) if "sample" in vars(parent)]
+    return all(parent.__module__.startswith(_KNOWN) and not parent.__module__.startswith(_LEAVES_TRACES) for parent in readers)
+
+
+def _after(cls: type, mixin: type) -> tuple[type, ...]:
+    ours = [place for place, parent in enumerate(cls.__mro__) if issubclass(parent, mixin)]
+    return cls.__mro__[max(ours) + 1 :]
 
 
 def hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
@@ -73,7 +111,18 @@ def full_signature(cls: type, mixin: type) -> inspect.Signature:
 
 
 class HollowParent(BaseBuffer):
-    """Mixin for buffers whose parent was made with a hollow space."""
+    """
+    Mixin for buffers whose parent was made with a hollow space.
+
+    One lock guards all of a buffer: whoever adds to it, samples, resets or saves it holds the lock meanwhile.
+    """
+
+    _lock: StoreLock
+
+    def __getstate__(self) -> dict[str, Any]:
+        inherited = getattr(super(), "__getstate__", None)  # of every object since Python 3.11
+        with self._lock:
+            return LockedState(self.__dict__ if inherited is None else inherited(), self._lock)
 
     def _adopt(self, space: spaces.Space[Any]) -> None:
         self.observation_space = space
@@ -107,13 +156,31 @@ class HollowParent(BaseBuffer):
         :param cls: The class whose parent is meant
         :return: Whether it has forgotten its observations, as rollout buffers do
         """
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = shallow_copy(self)
         twin._adopt(hollow(self.observation_space))
         super(cls, twin).reset()  # type: ignore[arg-type]
         twin._adopt(self.observation_space)
-        forgets = twin.__dict__["observations"] is not self.__dict__["observations"]
+        forgets: bool = twin.__dict__["observations"] is not self.__dict__["observations"]
         if forgets:
             twin._install()
         self.__dict__.update(twin.__dict__)
         return forgets
+
+
+def each_while_locked(batches: Generator[Any, None, None], buffer: Any) -> Generator[Any, None, None]:
+    """
+    Make the minibatches of a rollout, each while the lock of the buffer is held, but not between them.
+
+    :param batches: Minibatches
+    :param buffer: The buffer that makes them
+    :return: The same
+    """
+    batch = None
+    while True:
+        with buffer._lock:
+            if batch is not None and not buffer.generator_ready:
+                raise RuntimeError("the rollout was reset before all of its minibatches were read; call get() again")
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch

@@ -15,7 +15,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
+from sb3_extra_buffers.compressed.sample_view import shallow_copy
 from sb3_extra_buffers.compressed.sum_tree import SumTree
+from sb3_extra_buffers.storage import LockedState, StoreLock
 
 ANNEALED_BETA = LinearSchedule(0.4, 1.0, end_fraction=1.0)
 """From 0.4 to 1 over the training, as in the paper."""
@@ -70,6 +72,8 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
     :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
 
+    _lock: StoreLock
+
     def __init__(
         self,
         *args: Any,
@@ -86,6 +90,7 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
             raise ValueError(f"eps is {eps}; it must be a finite number above 0, or transitions would never be seen again")
         if n_steps < 1:
             raise ValueError(f"n_steps is {n_steps}; it must be 1 or more")
+        self.__dict__.setdefault("_lock", StoreLock())  # a compressed buffer has one already, for all that it holds
         self.alpha = float(alpha)
         self.eps = float(eps)
         # Wrapped, because save_replay_buffer() uses pickle, which refuses a lambda.
@@ -118,7 +123,8 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
     @property
     def priorities(self) -> npt.NDArray[np.float64]:
         """What transitions are sampled in proportion to, ``(priority + eps) ** alpha``, by row and environment; a copy."""
-        return self._tree.leaves.reshape(self.buffer_size, self.n_envs).copy()
+        with self._lock:
+            return self._tree.leaves.reshape(self.buffer_size, self.n_envs).copy()
 
     def add(self, *args: Any, **kwargs: Any) -> None:
         """
@@ -127,9 +133,10 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
         :param args: What the parent takes
         :param kwargs: Likewise
         """
-        first = self.pos * self.n_envs
-        super().add(*args, **kwargs)
-        self._tree.set(np.arange(first, first + self.n_envs), self._highest_share)
+        with self._lock:
+            first = self.pos * self.n_envs
+            super().add(*args, **kwargs)
+            self._tree.set(np.arange(first, first + self.n_envs), self._highest_share)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> PrioritizedReplayBufferSamples:  # type: ignore[override]
         """
@@ -143,10 +150,11 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
             raise ValueError(f"batch_size is {batch_size}; it must be 1 or more")
         if self.size() == 0:
             raise ValueError("cannot sample from an empty buffer: add transitions first")
-        indices = self._tree.sample(batch_size)
-        rows, envs = np.divmod(indices, self.n_envs)
-        samples = self._view_of(envs)._get_samples(rows, env)
-        shares = self._tree.leaves[indices]
+        with self._lock:
+            indices = self._tree.sample(batch_size)
+            rows, envs = np.divmod(indices, self.n_envs)
+            samples = self._view_of(envs)._get_samples(rows, env)
+            shares = self._tree.leaves[indices]
         # (N * P(i)) ** -beta over the highest of the batch: the number of transitions and the total cancel out.
         weights = (shares.min() / shares) ** self.beta
         return PrioritizedReplayBufferSamples(
@@ -179,15 +187,20 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
             raise ValueError("priorities must be finite and not negative; did the loss diverge?")
         with np.errstate(over="ignore", under="ignore"):
             shares = np.clip((values + self.eps) ** self.alpha, SMALLEST_SHARE, LARGEST_SHARE)
-        self._tree.set(numbers, shares)
-        self._highest_share = max(self._highest_share, float(shares.max()))
+        with self._lock:
+            self._tree.set(numbers, shares)
+            self._highest_share = max(self._highest_share, float(shares.max()))
 
     def reset(self) -> None:
         """Forget all transitions and their priorities."""
-        super().reset()
-        # Another one, not this one cleared: a compressed buffer is reset in one step or not at all.
-        self._tree = SumTree(self.buffer_size * self.n_envs)
-        self._highest_share = 1.0
+        with self._lock:
+            super().reset()
+            # Another one, not this one cleared: a compressed buffer is reset in one step or not at all.
+            self._tree = SumTree(self.buffer_size * self.n_envs)
+            self._highest_share = 1.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return LockedState(self.__dict__, self._lock)
 
     def _view_of(self, envs: npt.NDArray[np.int64]) -> Any:
         """
@@ -196,8 +209,8 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
         SB3's ``_get_samples`` takes rows and draws the environments by itself; through this view its own code, n-step
         returns included, runs unchanged on the transitions that were picked.
         """
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__, n_envs=1)  # of one environment none is drawn: no random number is used up
+        view = shallow_copy(self)
+        view.n_envs = 1  # of one environment none is drawn: no random number is used up
         for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
             array = getattr(self, name)
             if isinstance(array, dict):

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.compressed import _sum_tree_numpy
-from sb3_extra_buffers.compressed._sum_tree_numpy import Floats, Integers
+from sb3_extra_buffers.storage._core import find_leaves, set_leaves
 
-
-@cache
-def _kernels() -> Any:
-    try:
-        from sb3_extra_buffers.compressed import _sum_tree_kernels
-    except ImportError:  # numba is missing, or made for another NumPy
-        return _sum_tree_numpy
-    return _sum_tree_kernels
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
 class SumTree:
@@ -72,7 +64,7 @@ class SumTree:
             raise IndexError(f"leaves must be within 0 and {self.n_leaves - 1}, not {numbers.min()} to {numbers.max()}")
         if not (amounts.min() >= 0 and amounts.max() < np.inf):  # also false for NaN
             raise ValueError("the values of leaves must be finite and not negative")
-        _kernels().set_leaves(self._sums, numbers, np.ascontiguousarray(amounts))
+        set_leaves(self._sums, numbers, np.ascontiguousarray(amounts))
 
     def find(self, targets: npt.ArrayLike) -> Integers:
         """
@@ -85,7 +77,7 @@ class SumTree:
             raise ValueError("all leaves are 0: there is nothing to find")
         wanted: Floats = np.ascontiguousarray(targets, dtype=np.float64).ravel()
         found: Integers = np.empty(wanted.size, dtype=np.int64)
-        _kernels().find_leaves(self._sums, wanted, found)
+        find_leaves(self._sums, wanted, found)
         return found
 
     def sample(self, size: int) -> Integers:

@@ -14,14 +14,21 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.utils import get_device
 
-from sb3_extra_buffers.compressed.parents import HollowParent, all_floats, full_signature, hollow, parent_signature
+from sb3_extra_buffers.compressed.parents import (
+    HollowParent,
+    all_floats,
+    full_signature,
+    hollow,
+    only_reads,
+    parent_signature,
+)
+from sb3_extra_buffers.compressed.sample_view import SampleReads, view_for_reading
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
 from sb3_extra_buffers.gpu_buffers.dense_store import DenseObservationStore, ObservationStore
 from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
 from sb3_extra_buffers.gpu_buffers.observation_store import create_observation_store
 from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, torch_dtype_to_numpy
-from sb3_extra_buffers.storage import MemoryUsage, cast_exactly
-from sb3_extra_buffers.storage.session import read_in_session
+from sb3_extra_buffers.storage import MemoryUsage, StoreLock, cast_exactly
 
 DEFAULT_METHOD = "delta"
 
@@ -89,11 +96,14 @@ class GpuBuffer(HollowParent):
     _row_fields: ClassVar[tuple[str, ...]] = ()
     """The parent's other arrays, where a row that is written again was visible before."""
 
+    _only_reads: ClassVar[bool] = False
+
     observations: Any
     next_observations: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._only_reads = only_reads(cls, GpuBuffer)
         cls.__signature__ = full_signature(cls, GpuBuffer)  # type: ignore[attr-defined]
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
@@ -115,6 +125,7 @@ class GpuBuffer(HollowParent):
         if "optimize_memory_usage" in bound.arguments:
             # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
             bound.arguments["optimize_memory_usage"] = False
+        self._lock = StoreLock()
         self._stores: dict[str | None, ObservationStore] = {}
         self._undo: _Undo | None = None
         super().__init__(*bound.args, **bound.kwargs)
@@ -180,9 +191,6 @@ class GpuBuffer(HollowParent):
     def _install(self) -> None:
         """Give the parent its arrays, in the form it expects."""
         arrays = {key: [DeviceArray(store, side) for side in range(store.sides)] for key, store in self._stores.items()}
-        for both in arrays.values():
-            for one, other in zip(both, both[::-1], strict=True):
-                one.partner = None if one is other else other
         for side, name in enumerate(self._names):
             by_key = {key: both[side] for key, both in arrays.items()}
             setattr(self, name, by_key if isinstance(self.observation_space, spaces.Dict) else by_key[None])
@@ -285,9 +293,10 @@ class GpuBuffer(HollowParent):
         """Reset the buffer; a rollout buffer also forgets its observations."""
         if not self._stores:  # the parent is still being made
             return super().reset()
-        self._recover()
-        if self._reset_aside(GpuBuffer):
-            self._change(self._clear)
+        with self._lock:
+            self._recover()
+            if self._reset_aside(GpuBuffer):
+                self._change(self._clear)
 
     def _clear(self) -> None:
         for store in self._stores.values():
@@ -295,8 +304,9 @@ class GpuBuffer(HollowParent):
 
     def compact(self) -> None:
         """Pack the heap. This happens by itself, when a full buffer begins again at its start or a rollout is full."""
-        self._recover()
-        self._change(self._compact)
+        with self._lock:
+            self._recover()
+            self._change(self._compact)
 
     def _compact(self) -> None:
         for store in self._stores.values():
@@ -308,21 +318,26 @@ class GpuBuffer(HollowParent):
 
         :return: Raw, stored and index bytes, the ratio, and how many frames are stored and shared
         """
-        self._recover()
-        if _changing.get() is not self:
-            self._change(self._settle)
-        usage = MemoryUsage(0, 0, 0, 0, 0)
-        for store in self._stores.values():
-            usage += store.memory_usage(self.size())
-        return usage
+        with self._lock:
+            self._recover()
+            if _changing.get() is not self:
+                self._change(self._settle)
+            usage = MemoryUsage(0, 0, 0, 0, 0)
+            for store in self._stores.values():
+                usage += store.memory_usage(self.size())
+            return usage
 
     def _settle(self) -> None:
         for store in self._stores.values():
             store.settle()
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
-        self._recover()
-        return read_in_session(True, super()._get_samples, *args, **kwargs)  # type: ignore[safe-super]
+        with self._lock:
+            self._recover()
+            if self._only_reads:
+                view = view_for_reading(self, True, SampleReads(self.device))
+                return super(GpuBuffer, view)._get_samples(*args, **kwargs)  # type: ignore[safe-super]
+            return super()._get_samples(*args, **kwargs)  # type: ignore[safe-super]
 
     @staticmethod
     def _normalize_obs(obs: Any, env: Any = None) -> Any:
@@ -342,9 +357,10 @@ class GpuBuffer(HollowParent):
         """
         if not isinstance(array, th.Tensor):
             return super().to_torch(array, copy)
-        tensor = array.to(self.device, non_blocking=self.buffer_device.type == "cpu")
+        tensor = array.to(self.device)
         return tensor.float() if self._parent_floats else tensor
 
     def __getstate__(self) -> dict[str, Any]:
-        self._recover()
-        return self.__dict__
+        with self._lock:
+            self._recover()
+            return super().__getstate__()

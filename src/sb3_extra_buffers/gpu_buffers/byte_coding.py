@@ -9,6 +9,7 @@ import torch as th
 from sb3_extra_buffers.codecs import Codec
 from sb3_extra_buffers.gpu_buffers.frame_coding import SingleFrameCoding
 from sb3_extra_buffers.gpu_buffers.raw_buffer import ByteArray, Indices, SharedRawHeap
+from sb3_extra_buffers.gpu_buffers.utils import to_device
 
 
 class ByteCoding(SingleFrameCoding):
@@ -40,4 +41,4 @@ class ByteCoding(SingleFrameCoding):
         frames = np.empty((len(cells), self.frame_bytes), dtype=np.uint8)
         for frame, blob in zip(frames, np.split(blobs, ends[:-1]), strict=True):
             self.codec.decode(blob, frame)
-        return th.from_numpy(frames).to(self.heap.raw.device)
+        return to_device(th.from_numpy(frames), self.heap.raw.device)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch as th
 
 from sb3_extra_buffers.gpu_buffers.raw_buffer import Indices, usable_device
-from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch
+from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, to_device
 from sb3_extra_buffers.storage import MemoryUsage
 
 Array = npt.NDArray[Any]
@@ -170,7 +170,8 @@ class DenseObservationStore(ObservationStore):
     def stage(self, *observations: Array) -> int:
         for side, obs in enumerate(observations):
             flat = np.ascontiguousarray(obs).reshape(self.n_envs, -1).view(np.uint8)
-            self.data[self._spare, side].copy_(th.from_numpy(flat if flat.flags.writeable else flat.copy()), non_blocking=True)
+            given = th.from_numpy(flat if flat.flags.writeable else flat.copy())
+            self.data[self._spare, side].copy_(to_device(given, self.device))
         return self._spare
 
     def previous(self, row: int) -> int:
@@ -197,7 +198,7 @@ class DenseObservationStore(ObservationStore):
     def _read_bytes(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
         first = self._places[rows] * (self.sides * self.n_envs) + envs
         places = np.concatenate([first + side * self.n_envs for side in sides])
-        return self.data.view(-1, self.obs_bytes).index_select(0, th.from_numpy(places).to(self.device, non_blocking=True))
+        return self.data.view(-1, self.obs_bytes).index_select(0, to_device(th.from_numpy(places), self.device))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "data": self.data.cpu(), "device": str(self.device)}

@@ -11,7 +11,6 @@ import torch as th
 
 from sb3_extra_buffers.gpu_buffers.dense_store import ObservationStore
 from sb3_extra_buffers.gpu_buffers.raw_buffer import Indices
-from sb3_extra_buffers.storage.session import current_session
 
 STAGED = np.dtype([("staged", np.uint8)])
 """
@@ -30,8 +29,6 @@ class DeviceArray:
 
     def __init__(self, store: ObservationStore, side: int, flat: bool = False) -> None:
         self.store, self.side, self.flat = store, side, flat
-        self.partner: DeviceArray | None = None
-        """What is nearly always read at the same places; both are decoded at once."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,19 +69,19 @@ class DeviceArray:
         if self.flat or not _is_pair(index):
             return self._read_any(index)
         rows, envs = index
-        session = current_session()
-        together: th.Tensor | None = None if session is None else session.read(self, rows, envs)
-        return self.store.read(rows, envs, (self.side,))[0] if together is None else together
+        return self.store.read(rows, envs, (self.side,))[0]
 
-    def read_with(self, other: DeviceArray, rows: Indices, columns: Indices) -> tuple[th.Tensor, th.Tensor]:
+    def read_beside(self, other: DeviceArray, rows: Indices, columns: Indices) -> tuple[th.Tensor, th.Tensor]:
         """
         Read ``self[rows, columns]`` and ``other[rows, columns]``, decoding once what they share.
 
-        :param other: The partner
+        :param other: Another side of the same store
         :param rows: Integers
         :param columns: Integers, as many
         :return: Both
         """
+        if self.flat or other.flat or not _is_pair((rows, columns)):
+            return self[rows, columns], other[rows, columns]
         mine, others = self.store.read(rows, columns, (self.side, other.side))
         return mine, others
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from sb3_extra_buffers.gpu_buffers.frame_table import EMPTY, FrameTable
 from sb3_extra_buffers.gpu_buffers.raw_buffer import ByteArray
 from sb3_extra_buffers.storage.layout import FrameLayout, c_order, memory_order
+from sb3_extra_buffers.storage.stacks import Doubt
 
 Cells = npt.NDArray[np.int32]
 
@@ -38,6 +39,9 @@ class FrameWindow:
     def __init__(self, layout: FrameLayout, n_envs: int, table: FrameTable) -> None:
         self.layout, self.n_envs, self.table = layout, n_envs, table
         self._none = np.zeros(n_envs, dtype=bool)
+        self.doubt = Doubt(layout, n_envs)
+        """What speaks against the layout; it is not forgotten."""
+        self._places = 0
         self.forget()
 
     def forget(self) -> None:
@@ -71,8 +75,11 @@ class FrameWindow:
                     return self._cells
                 cells = self._one_further(memory, before, spare, same)
             self._was_same = False
+        self._places += 1
         if cells is None:
             cells = self._anywhere(memory, turned)
+            if before is not None:
+                self._note_strays(cells)
             self._newest = self._frames(memory, turned)[:, -1].copy()
             spare[:] = memory
         # Now the spare memory is equal to what was given, which the caller may write to.
@@ -132,6 +139,14 @@ class FrameWindow:
             if len(envs):
                 cells[envs, column] = self._store(frames[envs, column], envs)
         return cells
+
+    def _note_strays(self, cells: Cells) -> None:
+        """Count the observations that are neither one frame further nor the first of an episode."""
+        known, older = self._cells, cells[:, :-1]
+        expected = (cells == known).all(axis=1) | (older == known[:, 1:]).all(axis=1)
+        expected |= (older == EMPTY).all(axis=1) | (older == cells[:, -1:]).all(axis=1)
+        for _ in range(np.count_nonzero(~expected)):
+            self.doubt.note_stray(self._places)
 
     def _store(self, frames: ByteArray, envs: npt.NDArray[np.intp]) -> Cells:
         cells = np.full(len(envs), EMPTY, dtype=np.int32)

@@ -24,9 +24,10 @@ class GpuReplay(GpuBuffer):
         :param args: Actions, rewards, dones, infos
         :param kwargs: Likewise
         """
-        self._add((self._accepted(obs, "obs"), self._accepted(next_obs, "next_obs")), args, kwargs)
-        if self.full and self.pos == 0:
-            self.compact()
+        with self._lock:
+            self._add((self._accepted(obs, "obs"), self._accepted(next_obs, "next_obs")), args, kwargs)
+            if self.full and self.pos == 0:
+                self.compact()
 
     def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
         """
@@ -37,10 +38,11 @@ class GpuReplay(GpuBuffer):
         :param kwargs: Likewise
         :return: The samples
         """
-        self._recover()
-        if self.size() == 0:
-            raise ValueError("cannot sample from an empty buffer: add transitions first")
-        return super().sample(batch_size, *args, **kwargs)
+        with self._lock:
+            self._recover()
+            if self.size() == 0:
+                raise ValueError("cannot sample from an empty buffer: add transitions first")
+            return super().sample(batch_size, *args, **kwargs)
 
 
 class GpuReplayBuffer(GpuReplay, ReplayBuffer):

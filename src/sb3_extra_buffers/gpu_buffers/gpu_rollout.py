@@ -7,6 +7,7 @@ from typing import Any
 
 from stable_baselines3.common.buffers import BaseBuffer, DictRolloutBuffer, RolloutBuffer
 
+from sb3_extra_buffers.compressed.parents import each_while_locked
 from sb3_extra_buffers.gpu_buffers.base import GpuBuffer
 from sb3_extra_buffers.gpu_buffers.device_array import DeviceArray
 
@@ -24,12 +25,13 @@ class GpuRollout(GpuBuffer):
         :param args: What the parent takes
         :param kwargs: Likewise
         """
-        self._recover()
-        if self.pos >= self.buffer_size:
-            raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
-        self._add((self._accepted(obs, "obs"),), args, kwargs)
-        if self.full:
-            self.compact()
+        with self._lock:
+            self._recover()
+            if self.pos >= self.buffer_size:
+                raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
+            self._add((self._accepted(obs, "obs"),), args, kwargs)
+            if self.full:
+                self.compact()
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
         """
@@ -38,12 +40,13 @@ class GpuRollout(GpuBuffer):
         :param batch_size: Size of a minibatch; None for everything at once
         :return: The minibatches
         """
-        self._recover()
-        if not self.full:
-            raise RuntimeError(
-                f"the rollout is not full: {self.pos} of {self.buffer_size} steps; collect the rest before calling get()"
-            )
-        return super().get(batch_size)  # type: ignore[misc, no-any-return]
+        with self._lock:
+            self._recover()
+            if not self.full:
+                raise RuntimeError(
+                    f"the rollout is not full: {self.pos} of {self.buffer_size} steps; collect the rest before calling get()"
+                )
+        return each_while_locked(super().get(batch_size), self)  # type: ignore[misc]
 
     @staticmethod
     def swap_and_flatten(arr: Any) -> Any:

@@ -19,7 +19,7 @@ from sb3_extra_buffers.gpu_buffers.raw_buffer import Indices, SharedRawHeap
 from sb3_extra_buffers.gpu_buffers.utils import OVERALLOC_FACTOR, estimate_total_heap_bytes
 from sb3_extra_buffers.storage import MemoryUsage
 from sb3_extra_buffers.storage.layout import FrameLayout
-from sb3_extra_buffers.storage.stacks import StackSearch
+from sb3_extra_buffers.storage.stacks import Doubt, StackSearch
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class RawObservationStore(ObservationStore):
         self._search = StackSearch(self.obs_shape, self.stored_dtype.itemsize)
         self._before: Array | None = None
         self._rows_until_measured = _MEASURED_ROWS if heap_bytes is None and self.rows > _MEASURED_ROWS else 0
+        self._rows_shown = 0
         self._made: _Frames | None = None
 
     @property
@@ -110,6 +111,8 @@ class RawObservationStore(ObservationStore):
     def prepare(self, *observations: Array) -> None:
         if self._tries_left:
             self._look_for_stack(observations)
+        elif self._frames.window.doubt.is_too_great(min(self._rows_shown, self.rows) * self.n_envs):
+            self._give_stack_up()
 
     def stage(self, *observations: Array) -> npt.NDArray[np.int32]:
         return self._stage(self._frames, observations)
@@ -127,6 +130,7 @@ class RawObservationStore(ObservationStore):
 
     def publish(self, row: int, staged: npt.NDArray[np.int32]) -> None:
         self._frames.cells[row] = staged
+        self._rows_shown += 1
 
     def restore(self, row: int, previous: npt.NDArray[np.int32]) -> None:
         self._frames.cells[row] = previous
@@ -158,6 +162,7 @@ class RawObservationStore(ObservationStore):
         frames.window.forget()
         frames.cells[:] = EMPTY
         frames.table.clear()
+        self._rows_shown = 0
 
     def settle(self) -> None:
         if self._made is not None:
@@ -214,6 +219,18 @@ class RawObservationStore(ObservationStore):
         except BaseException:
             self._tries_left = tries + 1  # all is as it was, so this is tried again
             raise
+
+    def _give_stack_up(self) -> None:
+        """Observations no longer follow one another: store them whole, and once more what is there."""
+        if not self._rows_shown:
+            self._made = None  # the next one is of whole observations
+        elif self.heap_bytes is None:
+            try:
+                self._made = self._stored_again(FrameLayout.whole(self.obs_shape, self.stored_dtype.itemsize))
+            except (MemoryError, RuntimeError) as error:
+                logger.warning("no memory to store observations on %s again, so they stay as frames (%s)", self.device, error)
+                self._frames.window.doubt = Doubt(self.layout, self.n_envs)
+        # Else there would be two heaps that may each fill the device. A rollout buffer will be empty soon.
 
     def _stored_again(self, layout: FrameLayout) -> _Frames:
         frames = self._make_frames(layout)

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch as th
 
+from sb3_extra_buffers.gpu_buffers.utils import to_device
+
 logger = logging.getLogger(__name__)
 
 ByteArray = npt.NDArray[np.uint8]
@@ -86,8 +88,8 @@ class RawBuffer:
         if array is not None and isinstance(payload, np.ndarray):
             array[start : start + len(payload)] = payload
             return
-        given = th.from_numpy(payload) if isinstance(payload, np.ndarray) else payload
-        self.data[start : start + len(given)].copy_(given, non_blocking=True)
+        given = to_device(th.from_numpy(payload), self.device) if isinstance(payload, np.ndarray) else payload
+        self.data[start : start + len(given)].copy_(given)
 
     def resize(self, capacity: int, used: int) -> None:
         """
@@ -107,7 +109,7 @@ class RawBuffer:
         :param values: Arrays of the same length
         :return: ``(len(values), n)``, int64
         """
-        return th.from_numpy(np.stack(values).astype(np.int64, copy=False)).to(self.device, non_blocking=True)
+        return to_device(th.from_numpy(np.stack(values).astype(np.int64, copy=False)), self.device)
 
     def ranges(self, starts: Indices, lengths: Indices) -> th.Tensor:
         """

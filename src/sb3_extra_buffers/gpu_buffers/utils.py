@@ -48,6 +48,24 @@ def torch_dtype_to_numpy(dtype: npt.DTypeLike | th.dtype) -> np.dtype[Any]:
     return found
 
 
+def to_device(tensor: th.Tensor, device: th.device) -> th.Tensor:
+    """
+    Copy from the host to a device, without waiting for the device where that is safe.
+
+    The memory of the tensor may be written to, or be gone, as soon as this returns.
+
+    :param tensor: A tensor on the host
+    :param device: Where to
+    :return: The copy; the tensor itself if the device is the host
+    """
+    if device.type == "cuda":
+        # Only from pinned memory does a copy of any size queue up behind what the device is doing; and torch keeps that
+        # memory until the copy is done. Elsewhere a copy that nobody waits for may read memory that is gone by then, which
+        # on mps has been seen to happen (pytorch issues 139550 and 189690).
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def estimate_max_slot_bytes(
     obs_shape: SupportsIndex | Iterable[SupportsIndex],
     elem_dtype: npt.DTypeLike | th.dtype = th.uint8,

@@ -108,7 +108,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
         try:
             archive = zipfile.ZipFile(file)
         except _DAMAGES as error:
-            raise RecordingError(f"{name} is no recording, or only a part of one: {error}") from error
+            raise RecordingError(f"{name} is not a recording, or only part of one: {error}") from error
         with archive:
             try:
                 yield archive
@@ -128,7 +128,7 @@ def read_header(archive: zipfile.ZipFile) -> Header:
     :return: The header
     """
     if HEADER not in archive.namelist():
-        raise Damage("a zip file, but no recording: it has no header")
+        raise Damage("a zip file, but not a recording: it has no header")
     if archive.getinfo(HEADER).file_size > _LARGEST_HEADER:
         raise Damage("its header is too large to be one")
     try:
@@ -136,7 +136,7 @@ def read_header(archive: zipfile.ZipFile) -> Header:
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise Damage(f"its header is damaged: {error}") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise Damage("a zip file, but no recording: its header does not say so")
+        raise Damage("a zip file, but not a recording: its header does not say so")
     if header.get("format_version") != FORMAT_VERSION:
         raise Damage(
             f"written in format {header.get('format_version')!r} by version {header.get('version')!r}; this is version "
@@ -206,7 +206,7 @@ def read_array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtyp
     except KeyError:
         raise Damage(f"damaged: {name} is missing") from None
     if not expected <= size <= expected + _NPY_HEADER:
-        raise Damage(f"damaged: {name} has not the size that the header says")
+        raise Damage(f"damaged: {name} does not have the size that the header gives")
     with io.BytesIO(_read_member(archive, name)) as data:
         try:
             array = np.lib.format.read_array(data, allow_pickle=False)
@@ -220,7 +220,7 @@ def read_array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtyp
 def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     info = archive.getinfo(name)
     if info.compress_type != zipfile.ZIP_DEFLATED:
-        raise Damage(f"damaged: {name} is compressed in another way than we do it")
+        raise Damage(f"damaged: {name} is compressed in an unknown way")
     if info.file_size > info.compress_size * _MOST_SHRINKING + _NPY_HEADER:
         raise Damage(f"damaged: {name} cannot be as large as it says")
     try:

@@ -21,7 +21,7 @@ def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; give the name of a file")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent}; make it first")
+        raise FileNotFoundError(f"there is no folder {target.parent}; create it first")
     beside = target.with_name(f".{target.stem[:100]}-{secrets.token_hex(6)}{target.suffix}")
     try:
         yield beside

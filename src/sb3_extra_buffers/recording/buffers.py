@@ -25,19 +25,19 @@ class RecordBuffer:
     """
     Records steps as plain arrays.
 
-    A step is the frame that was seen, the action taken on it, the reward that followed, and whether the episode ended with
-    it. The frame that is seen after an episode's last action belongs to no step; it can be given as ``final_frame``.
+    A step is the frame that was seen, the action taken, the reward that followed, and whether the episode ended with it. The
+    frame that is seen after an episode's last action belongs to no step; pass it as ``final_frame``.
 
-    :param buffer_size: Number of steps to keep, the newest ones; None keeps all, and memory grows with them
+    :param buffer_size: Number of steps to keep (the newest ones); None keeps all of them, and memory grows accordingly
     :param frame_shape: Shape of a frame
     :param frame_dtype: Type of its elements
     :param action_shape: Shape of an action, ``()`` for a number
     :param action_dtype: Type of its elements
     :param features: What else to record, by name: the type of a number, or ``(shape, type)`` of an array
-    :param force_alloc_mem: Have all memory of a ring committed now, so that it cannot run out later
-    :param metadata: What else to say about the recording, as JSON can hold it. The keys ``"env_id"``, ``"fps"``,
-        ``"action_meanings"`` (a list of names), ``"action_space"`` and ``"frames"`` (``"render"`` or ``"observation"``) mean
-        something to exports and to the viewer
+    :param force_alloc_mem: Commit all memory of a ring now, so that it cannot run out later
+    :param metadata: Anything else to say about the recording that JSON can hold. The keys ``"env_id"``, ``"fps"``,
+        ``"action_meanings"`` (a list of names), ``"action_space"`` and ``"frames"`` (``"render"`` or ``"observation"``) are
+        used by exports and by the viewer
     """
 
     kind: ClassVar[str] = "dense"
@@ -59,7 +59,7 @@ class RecordBuffer:
                 f"buffer_size is {buffer_size}; allowed: a number of steps from 1 on, or None to keep all of them"
             )
         if force_alloc_mem and buffer_size is None:
-            raise ValueError("force_alloc_mem needs a buffer_size: of an unbounded recording nobody knows what it will take")
+            raise ValueError("force_alloc_mem needs a buffer_size: an unbounded recording has no size to allocate")
         self.buffer_size = buffer_size
         self.frame_shape: tuple[int, ...] | None = check_shape(frame_shape, "frame_shape")
         self.frame_dtype: np.dtype[Any] = check_dtype(frame_dtype, "frame_dtype")
@@ -97,7 +97,7 @@ class RecordBuffer:
 
     def _make_frames(self) -> Column | None:
         if self.frame_shape is None:
-            raise ValueError("frame_shape is missing; FramelessRecordBuffer is the one that records no frames")
+            raise ValueError("frame_shape is missing (to record no frames, use FramelessRecordBuffer)")
         return self._dense_column(self.frame_shape, self.frame_dtype)
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -114,19 +114,19 @@ class RecordBuffer:
         final_frame: Any = None,
     ) -> None:
         """
-        Record a step. What cannot be stored is refused, and leaves the recording as it was.
+        Record a step. Whatever cannot be stored is refused, and leaves the recording as it was.
 
         :param frame: What was seen before the action
-        :param reward: What the action brought
+        :param reward: The reward that followed
         :param action: The action
         :param features: A value for each feature
-        :param done: Whether the episode ended with it
-        :param truncated: Whether a time limit ended it; means ``done``, too
+        :param done: Whether the episode ended with this step
+        :param truncated: Whether a time limit ended the episode; implies ``done``
         :param final_frame: What was seen afterwards, at the end of an episode
         """
         done = bool(done) or bool(truncated)
         if final_frame is not None and not done:
-            raise ValueError("final_frame is what is seen when an episode is over, but neither done nor truncated is true")
+            raise ValueError("final_frame only makes sense at the end of an episode, but neither done nor truncated is true")
         # Everything is checked before anything is written.
         row = {
             "reward": as_stored(reward, (), np.dtype(np.float64), "reward"),
@@ -182,7 +182,7 @@ class RecordBuffer:
 
     def end_episode(self, final_frame: Any = None) -> None:
         """
-        Let the next step begin an episode, though the last one was not over: its environment was reset early.
+        Let the next step begin a new episode even though the last one was not over, because the environment was reset early.
 
         :param final_frame: What was seen last
         """
@@ -217,7 +217,7 @@ class RecordBuffer:
             places = np.flatnonzero(places)
         if places.dtype.kind not in "iu" or places.ndim > 1:
             raise TypeError(
-                f"a step is named by an integer, several by a slice or by integers in one dimension, not {index!r}"
+                f"use an integer for one step, a slice or a one-dimensional array of integers for several, not {index!r}"
             )
         places = places.astype(np.int64)
         outside = places[(places < -len(self)) | (places >= len(self))]
@@ -283,8 +283,8 @@ class RecordBuffer:
 
     def episodes(self) -> Iterator[Episode]:
         """
-        Iterate over the episodes, oldest first. Of the oldest one in a ring the beginning may be gone (``is_cut``); the
-        newest may still be running (not ``done``).
+        Iterate over the episodes, oldest first. In a ring, the beginning of the oldest one may be gone (``is_cut``); the
+        newest one may still be running (not ``done``).
 
         :return: Views of them
         """
@@ -296,9 +296,9 @@ class RecordBuffer:
 
     def episode(self, index: int) -> Episode:
         """
-        Give one episode.
+        Get one episode.
 
-        :param index: Its place among those that are there, from the end if negative
+        :param index: Its position among those that are still there; negative numbers count from the end
         :return: A view of it
         """
         episodes = list(self.episodes())
@@ -308,7 +308,7 @@ class RecordBuffer:
 
     def memory_usage(self) -> MemoryUsage:
         """
-        Tell what the recording takes.
+        Report how much memory the recording takes.
 
         :return: The figures, of frames and everything else
         """
@@ -326,10 +326,10 @@ class RecordBuffer:
 
     def save(self, path: str | os.PathLike[str], progress: bool = False) -> None:
         """
-        Save the recording in one compressed file, which ``load_recording`` reads. Nothing in it is code. The file appears
-        whole or not at all: it is written beside its place and then renamed.
+        Save the recording in one compressed file, for ``load_recording`` to read. It contains no code. The file is written
+        whole or not at all: it gets its name only when it is complete.
 
-        :param path: Where; ``.rec`` is a good suffix. An existing file is replaced
+        :param path: File to write; ``.rec`` is a good suffix. An existing file is replaced
         :param progress: Whether to show a progress bar
         """
         # Files know how to make a buffer, so they come after it.
@@ -339,7 +339,7 @@ class RecordBuffer:
 
 
 class FramelessRecordBuffer(RecordBuffer):
-    """The same without frames: ``add`` takes them and does not keep them. The parameters are those of ``RecordBuffer``."""
+    """The same without frames: ``add`` accepts them but does not keep them. The parameters are those of ``RecordBuffer``."""
 
     kind = "frameless"
 
@@ -352,7 +352,7 @@ class FramelessRecordBuffer(RecordBuffer):
 
 
 class DummyRecordBuffer(FramelessRecordBuffer):
-    """Records nothing; for where a buffer is wanted and a recording is not. Takes all that ``RecordBuffer`` does."""
+    """Records nothing, for code that needs a buffer when no recording is wanted. Takes the arguments of ``RecordBuffer``."""
 
     kind = "dummy"
 

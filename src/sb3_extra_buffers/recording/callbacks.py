@@ -15,12 +15,12 @@ from sb3_extra_buffers.recording.wrappers import VecSource
 
 class RecordCallback(BaseCallback):
     """
-    Records one of the environments that a model trains in: ``model.learn(10_000, callback=RecordCallback())``.
+    Records one of the environments in which a model trains: ``model.learn(10_000, callback=RecordCallback())``.
 
     :param buffer: What to record into; by default an unbounded ``CompressedRecordBuffer``, made when training starts, which
         is then ``callback.buffer``
     :param frames: ``"render"`` records what ``env.render()`` shows, ``"observation"`` what the agent sees, ``"none"`` nothing.
-        Rendered frames lack the last of each episode, since SB3 resets at once
+        The last rendered frame of each episode is missing, because SB3 resets at once
     :param info_features: Keys of ``info`` to record as features, as they were when the frame was seen
     :param env_index: Which of the environments
     :param save_path: Where to save the recording when training ends, if anywhere

@@ -28,7 +28,7 @@ def check_shape(shape: tuple[int, ...] | None, name: str) -> Any:
     try:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError:
-        raise TypeError(f"{name} is {shape!r}; a tuple of sizes is wanted, () for a number") from None
+        raise TypeError(f"{name} is {shape!r}; it must be a tuple of sizes, or () for a number") from None
     if any(size < 1 for size in sizes):
         raise ValueError(f"{name} is {sizes}; sizes start at 1")
     return sizes
@@ -44,7 +44,7 @@ def check_dtype(dtype: npt.DTypeLike, name: str) -> np.dtype[Any]:
     """
     found = np.dtype(dtype)
     if found.kind not in "biufc":
-        raise TypeError(f"{name} is {found}; numbers and booleans can be recorded")
+        raise TypeError(f"{name} is {found}; only numbers and booleans can be recorded")
     return found
 
 
@@ -70,7 +70,7 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(metadata or {}), allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise TypeError(f"metadata must be what JSON can hold: {error}") from error
+        raise TypeError(f"metadata must be something that JSON can hold: {error}") from error
     return plain
 
 
@@ -94,4 +94,4 @@ def as_stored(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: st
     try:
         return cast_exactly(array, dtype, dtype)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name} of type {array.dtype} cannot be recorded as {dtype} without a change: {error}") from error
+        raise type(error)(f"{name} of type {array.dtype} cannot be recorded as {dtype} exactly: {error}") from error

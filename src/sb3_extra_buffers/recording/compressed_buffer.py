@@ -28,12 +28,12 @@ class CompressedRecordBuffer(RecordBuffer):
     """
     Keeps frames compressed, bit for bit: hours of play in megabytes.
 
-    The parameters are those of ``RecordBuffer`` (but for ``force_alloc_mem``: there is nothing to commit), and
+    The parameters are those of ``RecordBuffer`` (except ``force_alloc_mem``, as there is nothing to commit), and
 
-    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; None for the best of what is
-        installed: ``"delta-zstd"``, since frames of a recording are read in their order
+    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; None for the best one
+        installed: ``"delta-zstd"``, because the frames of a recording are read in order
     :param compression_kwargs: Options of the method
-    :param decompression_kwargs: Likewise for decompression
+    :param decompression_kwargs: The same for decompression
     :param dtypes: As for ``CompressedArray``
     """
 

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class RecordingError(RuntimeError):
-    """A file is no recording, or is damaged: what it holds cannot be given back."""
+    """A file is not a recording, or is damaged and cannot be read."""

@@ -165,10 +165,10 @@ def _chunk_frames(shape: tuple[int, ...] | None, dtype: np.dtype[Any]) -> int:
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
     """
-    Tell whether a file looks like a recording, by its list of members and its header.
+    Check whether a file looks like a recording, judging by its list of members and its header.
 
     :param path: The file
-    :return: Whether it does; it may be damaged all the same
+    :return: Whether it does; it may still be damaged
     """
     try:
         recording_info(path)
@@ -179,7 +179,7 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
 
 def recording_info(path: str | os.PathLike[str]) -> RecordingInfo:
     """
-    Read what the header of a recording says. No frame is read, and nothing in the file is run.
+    Read the header of a recording. No frames are read, and nothing in the file is run.
 
     :param path: The file
     :return: What it says
@@ -223,7 +223,7 @@ def load_recording(
         columns = _read_columns(archive, header)
         wanted = buffer_class or _CLASSES[header["kind"]]
         if header["frame_shape"] is None and not issubclass(wanted, FramelessRecordBuffer):
-            raise ValueError(f"{os.fspath(path)} has no frames; a {wanted.__name__} cannot be made of it")
+            raise ValueError(f"{os.fspath(path)} has no frames; it cannot be loaded as a {wanted.__name__}")
         arguments: dict[str, Any] = {
             "buffer_size": header["buffer_size"],
             "frame_shape": header["frame_shape"],
@@ -237,7 +237,7 @@ def load_recording(
             recording = wanted(**{**arguments, **options})
         except MemoryError as error:
             raise MemoryError(
-                f"{os.fspath(path)} was a ring of {header['buffer_size']:,} steps, which does not fit into memory; "
+                f"{os.fspath(path)} was a ring of {header['buffer_size']:,} steps, which does not fit in memory; "
                 "load it with a smaller buffer_size, or as a CompressedRecordBuffer"
             ) from error
         frames = finals = None
@@ -288,7 +288,7 @@ def _read_columns(archive: zipfile.ZipFile, header: Header) -> dict[str, Any]:
     if not np.isin(np.flatnonzero(flags), ends - 1).all() or np.any((flags > 3) | (flags == 2)):
         raise Damage("damaged: an episode goes on after it was done")
     if not np.isin(finals, ends - 1).all() or len(np.unique(finals)) != len(finals):
-        raise Damage("damaged: it has final frames of no episode")
+        raise Damage("damaged: it has final frames that belong to no episode")
     return {
         "reward": read_array(archive, "reward.npy", (steps,), np.dtype(np.float64)),
         "action": read_array(archive, "action.npy", (steps, *header["action_shape"]), np.dtype(header["action_dtype"])),

@@ -31,12 +31,12 @@ def export_minari(recording: RecordBuffer | ReplayBuffer, dataset_id: str, *, pr
     """
     Export a recording, or what a replay buffer holds, to a Minari dataset (in ``MINARI_DATASETS_PATH``), bit for bit.
 
-    Minari wants an observation after the last action of each episode. Where that is not known (the episode is still running,
-    or its final frame was not recorded), the last frame is repeated. Episodes that are not over are marked as truncated, as
-    Minari itself does it. Features become ``infos``. Of a replay buffer the observations are as the algorithm sees them:
-    SB3 has the channels of images in front.
+    Minari needs an observation after the last action of each episode. Where there is none (the episode is still running, or
+    its final frame was not recorded), the last frame is repeated. Episodes that are not over are marked as truncated, as
+    Minari itself does. Features become ``infos``. The observations of a replay buffer are exported as the algorithm sees
+    them: SB3 puts the channels of images first.
 
-    :param recording: A recording with frames, or a replay buffer of SB3 or of ours
+    :param recording: A recording with frames, or a replay buffer, SB3's or ours
     :param dataset_id: Id of the dataset, for example ``"atari/pong-v0"``; it must not exist yet
     :param progress: Whether to show a progress bar (on a terminal)
     :param options: Passed to ``minari.create_dataset_from_buffers``, for example ``algorithm_name`` or ``author``
@@ -50,10 +50,10 @@ def export_minari(recording: RecordBuffer | ReplayBuffer, dataset_id: str, *, pr
     elif isinstance(recording, ReplayBuffer):
         export = _ReplayExport(recording)
     else:
-        raise TypeError(f"a recording or a replay buffer is wanted, not {type(recording).__name__}")
+        raise TypeError(f"expected a recording or a replay buffer, not {type(recording).__name__}")
     place = _place_of(dataset_id)
     if place.exists():
-        raise ValueError(f"there is a Minari dataset {dataset_id!r} in {place} already; choose another id, or delete it")
+        raise ValueError(f"the Minari dataset {dataset_id!r} already exists in {place}; choose another id, or delete it")
     arguments = {
         "observation_space": export.observation_space,
         "action_space": export.action_space,
@@ -82,7 +82,7 @@ def _place_of(dataset_id: str) -> Path:
 def _without_jpeg(minari: Any) -> dict[str, Any]:
     if "jpeg_encoding" not in inspect.signature(minari.create_dataset_from_buffers).parameters:
         raise ImportError(
-            f"Minari {minari.__version__} stores images as JPEG, which changes them; install one that need not: "
+            f"Minari {minari.__version__} stores images as JPEG, which changes them; install a version that can do without: "
             'pip install "minari[hdf5]>=0.5.4"'
         )
     return {"jpeg_encoding": False}
@@ -203,11 +203,11 @@ def import_minari(
     **options: Any,
 ) -> RecordBuffer:
     """
-    Import a recording from a Minari dataset. One that was exported from a recording comes back as it was.
+    Import a Minari dataset as a recording. If it was exported from a recording, that recording comes back unchanged.
 
-    :param dataset: A ``minari.MinariDataset``, or the id of one that is here
-    :param frame_key: Which entry of Dict observations is the frame; the others become features, without their values after
-        the last action
+    :param dataset: A ``minari.MinariDataset``, or the id of a local one
+    :param frame_key: Which entry of Dict observations is the frame; the others become features (their values after the last
+        action are dropped)
     :param buffer_class: What to import into; ``CompressedRecordBuffer`` by default
     :param info_features: Which ``infos`` become features; by default all numbers, and arrays of numbers, that the first
         episode has
@@ -273,10 +273,12 @@ def _observations(observations: Any, frame_key: str | None) -> tuple[npt.NDArray
         rest = {key: values for key, values in observations.items() if key != frame_key}
         nested = [key for key, values in rest.items() if not isinstance(values, np.ndarray)]
         if nested:
-            raise TypeError(f"the entry {nested[0]!r} of the observations is no array and cannot be recorded")
+            raise TypeError(f"the entry {nested[0]!r} of the observations is not an array and cannot be recorded")
         return observations[frame_key], rest
     if not isinstance(observations, np.ndarray):
-        raise TypeError(f"observations of type {type(observations).__name__} cannot be recorded; arrays and dicts of them can")
+        raise TypeError(
+            f"observations of type {type(observations).__name__} cannot be recorded, only arrays and dicts of arrays"
+        )
     return observations, {}
 
 
@@ -308,7 +310,7 @@ def _new_recording(
     options: dict[str, Any],
 ) -> RecordBuffer:
     if not isinstance(actions, np.ndarray):
-        raise TypeError(f"actions of type {type(actions).__name__} cannot be recorded, arrays can")
+        raise TypeError(f"actions of type {type(actions).__name__} cannot be recorded, only arrays")
     metadata = notes.get("metadata")
     if metadata is None:
         seen = dataset.observation_space

@@ -47,7 +47,9 @@ def as_picture(frame: npt.NDArray[Any]) -> Picture:
     :return: Gray ``(height, width)`` or RGB ``(height, width, 3)``
     """
     if not are_pictures(frame.shape):
-        raise ValueError(f"frames of shape {frame.shape} are no pictures; (height, width) and (height, width, channels) are")
+        raise ValueError(
+            f"frames of shape {frame.shape} cannot be drawn; they must be (height, width) or (height, width, channels)"
+        )
     if frame.ndim == 3:
         if _channels_axis(frame.shape) == 0:
             frame = np.moveaxis(frame, 0, 2)
@@ -57,7 +59,7 @@ def as_picture(frame: npt.NDArray[Any]) -> Picture:
     if frame.dtype == np.bool_:
         return np.where(frame, np.uint8(255), np.uint8(0))
     if frame.dtype.kind == "c":
-        raise ValueError("frames of complex numbers are no pictures")
+        raise ValueError("frames of complex numbers cannot be drawn")
     if frame.dtype.kind == "f":
         frame = np.nan_to_num(frame)
         if frame.size and frame.min() >= 0 and frame.max() <= 1:
@@ -122,7 +124,7 @@ def choose_episode(recording: RecordBuffer | Episode, index: int) -> Episode:
     if shape is None:
         raise ValueError("the recording has no frames to draw")
     if not are_pictures(shape):
-        raise ValueError(f"frames of shape {shape} are no pictures; (height, width) and (height, width, channels) are")
+        raise ValueError(f"frames of shape {shape} cannot be drawn; they must be (height, width) or (height, width, channels)")
     return episode
 
 
@@ -137,7 +139,7 @@ def check_scale(scale: int | None, default: int) -> int:
     if scale is None:
         return default
     if scale < 1:
-        raise ValueError(f"scale is {scale}; whole numbers from 1 on are allowed")
+        raise ValueError(f"scale is {scale}; it must be a whole number, at least 1")
     return int(scale)
 
 

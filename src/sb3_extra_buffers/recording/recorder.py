@@ -38,7 +38,7 @@ class Recorder:
         if frames not in get_args(FrameSource):
             raise ValueError(f"frames is {frames!r}; allowed: {', '.join(map(repr, get_args(FrameSource)))}")
         if action_space.shape is None or action_space.dtype is None:
-            raise TypeError(f"actions of {action_space} are no arrays and cannot be recorded")
+            raise TypeError(f"actions of {action_space} are not arrays and cannot be recorded")
         self.frames = frames
         self.info_features = [info_features] if isinstance(info_features, str) else list(info_features)
         self._buffer = buffer
@@ -129,18 +129,18 @@ class Recorder:
     def _look(self, frame: Any, info: Mapping[str, Any]) -> None:
         if self.frames == "render" and frame is None:
             raise ValueError(
-                'the environment renders no pictures: make it with render_mode="rgb_array", or record what the agent sees '
-                'with frames="observation"'
+                'the environment does not render pictures: make it with render_mode="rgb_array", or use frames="observation" '
+                "to record what the agent sees"
             )
         if self.frames != "none":
             try:
                 # Copied: some environments show everything in one and the same array.
                 self._frame = np.array(frame)
             except ValueError as error:
-                raise TypeError(f"a frame of type {type(frame).__name__} is no array: {error}") from error
+                raise TypeError(f"a frame of type {type(frame).__name__} is not an array: {error}") from error
             if self._frame.dtype.hasobject:
                 raise TypeError(
-                    f"a frame of type {type(frame).__name__} is no array of numbers; of Dict observations record "
+                    f"a frame of type {type(frame).__name__} is not an array of numbers; for Dict observations, record "
                     'frames="render", or wrap the environment in one that picks an entry'
                 )
         missing = [name for name in self.info_features if name not in info]

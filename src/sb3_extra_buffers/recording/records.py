@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 class Record(NamedTuple):
     """
-    One step, or several: then every field is an array with a leading axis.
+    One step, or several; for several, every field is an array with a leading axis.
 
     :param frame: What was seen before the action; None if frames are not recorded
-    :param reward: What the action brought
+    :param reward: The reward that followed
     :param action: The action
     :param features: Named features
-    :param done: Whether the episode ended with it
-    :param truncated: Whether it ended by a time limit, or was cut off, and not by itself
+    :param done: Whether the episode ended with this step
+    :param truncated: Whether a time limit or an early reset ended it
     """
 
     frame: Any
@@ -34,13 +34,13 @@ class Record(NamedTuple):
 
 class Episode:
     """
-    A view of the steps of one episode. Nothing is read before it is asked for.
+    A view of the steps of one episode. Nothing is read until you ask for it.
 
     :param buffer: The recording
-    :param number: Number of the episode, counted from the first that was ever recorded
-    :param start: Number of its first step that is still there, counted likewise
+    :param number: Number of the episode, counting from the first one ever recorded
+    :param start: Number of its first step that is still there, counted in the same way
     :param stop: Number of the step after its last
-    :param is_cut: Whether its beginning was overwritten, since the ring is smaller than the recording
+    :param is_cut: Whether its beginning has been overwritten, because the ring is full
     """
 
     def __init__(self, buffer: RecordBuffer, number: int, start: int, stop: int, is_cut: bool) -> None:
@@ -87,7 +87,7 @@ class Episode:
 
     @property
     def done(self) -> bool:
-        """Whether the episode came to an end; one that is still running, or was given up, did not."""
+        """Whether the episode came to an end; False if it is still running or was left early."""
         return self.buffer._flags_at(self.stop - 1)[0]
 
     @property
@@ -102,12 +102,12 @@ class Episode:
 
     @property
     def final_frame(self) -> npt.NDArray[Any] | None:
-        """What was seen after the last action, if that was recorded."""
+        """What was seen after the last action, if it was recorded."""
         return self.buffer._final_frame(self.stop - 1)
 
     def iter_frames(self, batch: int = 64) -> Iterator[npt.NDArray[Any]]:
         """
-        Iterate over the frames, of which only some are decoded at a time. The final frame is not among them.
+        Iterate over the frames, decoding only a few at a time. The final frame is not included.
 
         :param batch: How many to decode at a time
         :return: The frames, one by one

@@ -42,14 +42,14 @@ def export_video(
     quality: int = 8,
 ) -> None:
     """
-    Export an episode as a video, with its final frame if that was recorded.
+    Export an episode as a video, including its final frame if that was recorded.
 
     :param recording: A recording, or one episode
-    :param path: Where: a name that ends with ``.mp4`` or ``.gif``
-    :param episode: Which episode of a recording, from the end if negative
-    :param fps: Frames a second; what the recording says (``metadata["fps"]``), or 30, by default
+    :param path: File to write, ending with ``.mp4`` or ``.gif``
+    :param episode: Which episode of a recording; negative numbers count from the end
+    :param fps: Frames per second; by default what the recording says (``metadata["fps"]``), or 30
     :param progress: Whether to show a progress bar (on a terminal)
-    :param scale: Draw each pixel as a square of this size; by default frames are made at least 240 pixels high
+    :param scale: Draw each pixel as a square of this size; by default, frames are enlarged to at least 240 pixels in height
     :param quality: Quality of an mp4, from 1 to 10
     """
     suffix = Path(path).suffix.lower()
@@ -82,7 +82,7 @@ def choose_fps(recording: RecordBuffer, fps: float | None) -> float:
     said = recording.metadata.get("fps") if fps is None else fps
     rate = float(said) if isinstance(said, (int, float)) else 30.0
     if not (rate > 0 and math.isfinite(rate)):
-        raise ValueError(f"fps is {rate}; a number above 0 is wanted")
+        raise ValueError(f"fps is {rate}; it must be above 0")
     return rate
 
 
@@ -157,10 +157,10 @@ def export_contact_sheet(
     of its step.
 
     :param recording: A recording, or one episode
-    :param path: Where: a name that ends with ``.png``
-    :param episode: Which episode of a recording, from the end if negative
-    :param columns: Frames beside each other
-    :param rows: Frames below each other, at most
+    :param path: File to write, ending with ``.png``
+    :param episode: Which episode of a recording; negative numbers count from the end
+    :param columns: Frames in a row
+    :param rows: Number of rows, at most
     :param scale: Draw each pixel as a square of this size; 1 by default
     """
     if Path(path).suffix.lower() != ".png":

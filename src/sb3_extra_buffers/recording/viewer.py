@@ -40,13 +40,13 @@ def write_viewer(
     progress: bool = False,
 ) -> None:
     """
-    Write a page to look at episodes with: one file that needs no network and no server.
+    Write a web page that shows episodes: a single file that needs no network and no server.
 
     :param recording: The recording
-    :param path: Where: a name that ends with ``.html``
-    :param episodes: Which episodes, by their place, from the end if negative; all by default
+    :param path: File to write, ending with ``.html``
+    :param episodes: Which episodes; negative numbers count from the end; all by default
     :param title: Heading; the environment's id (``metadata["env_id"]``) by default
-    :param fps: Frames a second at normal speed; what the recording says (``metadata["fps"]``), or 30, by default
+    :param fps: Frames per second at normal speed; by default what the recording says (``metadata["fps"]``), or 30
     :param progress: Whether to show a progress bar (on a terminal)
     """
     if Path(path).suffix.lower() not in (".html", ".htm"):

@@ -47,10 +47,10 @@ class RecordWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """
-        Reset the environment; an episode that was not over is given up.
+        Reset the environment; an episode that is not over ends here.
 
         :param seed: As for all environments
-        :param options: Likewise
+        :param options: As for all environments
         :return: Observation and info
         """
         obs, info = self.env.reset(seed=seed, options=options)
@@ -161,7 +161,7 @@ class VecRecordWrapper(VecEnvWrapper):
 
     :param venv: The environments
     :param buffer: As for ``RecordWrapper``
-    :param frames: As for ``RecordWrapper``; rendered frames lack the last of each episode, since SB3 resets at once
+    :param frames: As for ``RecordWrapper``; the last rendered frame of each episode is missing, because SB3 resets at once
     :param info_features: Keys of ``info`` to record as features
     :param env_index: Which of the environments
     """
@@ -185,7 +185,7 @@ class VecRecordWrapper(VecEnvWrapper):
 
     def reset(self) -> VecEnvObs:
         """
-        Reset the environments; an episode that was not over is given up.
+        Reset the environments; an episode that is not over ends here.
 
         :return: Observations
         """

@@ -365,7 +365,7 @@ cdef class Store:
             self._end_change()
 
     cdef int _take_output(self, object out, size_t count, fl_read_part *part) except -1:
-        if not isinstance(out, np.ndarray) or not cnp.PyArray_ISCARRAY(out) or (
+        if not isinstance(out, np.ndarray) or not cnp.PyArray_CHKFLAGS(out, cnp.NPY_ARRAY_CARRAY) or (
             <size_t>cnp.PyArray_NBYTES(out) != count * self._store.obs_bytes
         ):
             raise ValueError(f"the output must be a writable C-contiguous array of {count} observations")
@@ -441,6 +441,15 @@ cdef class Store:
             self._check(fl_clear(self._store))
         finally:
             self._end_change()
+
+    def cells(self, int index):
+        """
+        Tell how large an array is.
+
+        :param index: The array
+        :return: Its number of cells
+        """
+        return self._index(index).cells
 
     def last_observation(self, Py_ssize_t stream):
         """

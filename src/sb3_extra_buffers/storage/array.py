@@ -11,17 +11,16 @@ import numpy.typing as npt
 
 from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
-from sb3_extra_buffers.storage.frame_index import FrameIndex
+from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, is_full_slice, select
-from sb3_extra_buffers.storage.loading import check_array
+from sb3_extra_buffers.storage.locks import LockedState, StoreLock
 from sb3_extra_buffers.storage.methods import make_spec
 from sb3_extra_buffers.storage.pool import output_pool
-from sb3_extra_buffers.storage.session import current_session
 from sb3_extra_buffers.storage.store import FrameStore
 from sb3_extra_buffers.storage.usage import MemoryUsage
 
-HELD: npt.NDArray[Any] = np.empty(0, dtype="V1")
-"""Assigned to a row, it writes what was given to ``hold``. Known by its dtype, an object that copies of it share."""
+NOTHING_TO_STORE: npt.NDArray[Any] = np.empty(0, dtype="V1")
+"""Assigned to a row, it changes nothing: the row has been written already. It is known by its dtype."""
 
 
 class CompressedArray:
@@ -41,7 +40,8 @@ class CompressedArray:
     :param compression_kwargs: Options of the method
     :param decompression_kwargs: Likewise
     :param share_with: Array of the same observations (``next_obs`` beside ``obs``) whose frames to share; the options
-        above are taken from it
+        above and the lock are taken from it
+    :param lock: What a thread holds while it reads or writes; one of its own by default
     """
 
     # Not a ufunc operand: NumPy asks __array__ and gets ndarrays, never the raw memory of this object.
@@ -58,6 +58,7 @@ class CompressedArray:
         decompression_kwargs: Mapping[str, Any] | None = None,
         *,
         share_with: CompressedArray | None = None,
+        lock: StoreLock | None = None,
     ) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         if self.dtype.hasobject or self.dtype.kind not in "biufc":
@@ -67,7 +68,7 @@ class CompressedArray:
         if share_with is None:
             elem_type, runs_type = check_dtypes(dtypes, self.dtype, self.obs_shape)
             spec = make_spec(compression_method, elem_type, runs_type, compression_kwargs, decompression_kwargs)
-            self._store = FrameStore(self._store_shape, elem_type, max(math.prod(lead[1:]), 1), spec)
+            self._store = FrameStore(self._store_shape, elem_type, max(math.prod(lead[1:]), 1), spec, lock or StoreLock())
         else:
             ours, theirs = (self.dtype, self.obs_shape, lead), (share_with.dtype, share_with.obs_shape, share_with._lead)
             if ours != theirs or share_with._cells is not None:
@@ -78,12 +79,9 @@ class CompressedArray:
         self._lead: tuple[int, ...] = lead
         self._index = self._store.new_index(math.prod(lead))
         self._cells: Cells | None = None
-        self._held: tuple[npt.NDArray[Any], ...] = ()
         self._row_shape = (*lead[1:], *self.obs_shape)
         self._stores_as_is = self._store.dtype == self.dtype
-        self.partner: CompressedArray | None = share_with
-        if share_with is not None:
-            share_with.partner = self
+        self._rows_are_usual = len(lead) == 2 and len(self.obs_shape) > 0 and 0 not in self.obs_shape
 
     @property
     def _store_shape(self) -> tuple[int, ...]:
@@ -125,7 +123,12 @@ class CompressedArray:
     @property
     def compression_method(self) -> str:
         """The method in use."""
-        return self._store.make_coder.method
+        return self._store.spec.method
+
+    @property
+    def lock(self) -> StoreLock:
+        """What a thread holds while it reads or writes; arrays that share frames have the same."""
+        return self._store.lock
 
     def memory_usage(self) -> MemoryUsage:
         """
@@ -133,7 +136,8 @@ class CompressedArray:
 
         :return: The figures; what is shared with other arrays is counted with them
         """
-        return MemoryUsage.of_store(self._store, self.dtype)
+        with self._store.lock:
+            return MemoryUsage.of_store(self._store, self.dtype)
 
     def __len__(self) -> int:
         return self._lead[0]
@@ -169,88 +173,65 @@ class CompressedArray:
     # -- reading and writing --------------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> npt.NDArray[Any]:
-        session = current_session()
-        if session is not None and self._is_paired_form(index):
-            together: npt.NDArray[Any] | None = session.read(self, index[0], index[1])
-            if together is not None:
-                return together
         cells = self._usual_cells(index)
         if cells is not None:
-            decoded = self._decode(cells)
-            return decoded if session is None else session.note_fresh(decoded)
+            return self._decode(cells)
         selection = select(index, self._cell_numbers(), self.ndim)
         decoded = self._decode(selection.cells)
         return decoded if selection.rest is None else decoded[selection.rest]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if type(value) is np.ndarray and value.dtype is HELD.dtype:
-            self._write_held(index)
+        if type(value) is np.ndarray and value.dtype == NOTHING_TO_STORE.dtype:
             return
         row = as_integer(index)
         if row is not None and self._cells is None and len(self._lead) == 2:
-            if not 0 <= row < len(self):
-                row = int(check_bounds(np.array(row), len(self), 0))
-            obs = self._checked(value, self.shape[1:])
-            if obs.size:
-                self._store.write_row(row, [(self._index, obs if self.obs_shape else obs[:, None])])
+            self.write_row(row, value)
             return
         cells = self._usual_cells(index)
         rest = None
         if cells is None:
             cells, rest = select(index, self._cell_numbers(), self.ndim)
         target = (*cells.shape, *self.obs_shape)
-        if rest is not None:
-            value = _changed(self._decode(cells), rest, value)
-        obs = self._checked(value, target)
-        if obs.size:
-            self._store.write_cells(self._index, cells.reshape(-1), obs.reshape(-1, *self._store_shape))
+        with self._store.lock:
+            if rest is not None:
+                value = _changed(self._decode(cells), rest, value)
+            obs = self._checked(value, target)
+            if obs.size:
+                self._store.write_cells(self._index, cells.reshape(-1), obs.reshape(-1, *self._store_shape))
 
-    def hold(self, obs: Any, partners: Any = None) -> npt.NDArray[Any]:
+    def write_row(self, row: int, obs: Any, beside: CompressedArray | None = None, beside_obs: Any = None) -> None:
         """
-        Take observations that are to be written to a row which is not known yet.
+        Write a row, and the same row of an array that shares frames with this one, in one step.
 
-        Who adds to a buffer copies observations before assigning them to a row; those of this array need no copy, and
-        are coded faster together with those of its partner. What this method returns costs nothing to copy; assigning
-        it to a row writes the observations there.
+        That is what an ``add`` does to ``observations`` and ``next_observations``; together they are coded faster than one
+        after the other. If one of the two cannot be stored, neither is.
 
-        :param obs: Observations for a row of this array, not changed before they are written
-        :param partners: Observations for the same row of its partner, written after those of this array
-        :return: What to assign to the row, of the partner, too
+        :param row: Number of the row
+        :param obs: Observations of this array, one of each environment
+        :param beside: The other array
+        :param beside_obs: Its observations
         """
-        rows = (obs,) if partners is None else (obs, partners)
-        if not self.hold_as_is(*rows):
-            self._held = tuple([self._checked(row, self._row_shape) for row in rows])
-        return HELD
-
-    def hold_as_is(self, *rows: Any) -> bool:
-        """
-        Take observations as ``hold`` does, if all of them have the shape and type of a row.
-
-        :param rows: Those of this array, and those of its partner, if it is to have some
-        :return: Whether they have; if not, nothing is taken
-        """
-        if not self._stores_as_is:
-            return False
-        shape, dtype = self._row_shape, self.dtype
-        for row in rows:
-            if type(row) is not np.ndarray or row.dtype != dtype or row.shape != shape:
-                return False
-        self._held = rows
-        return True
-
-    def _write_held(self, index: Any) -> None:
-        held, self._held = self._held, ()
-        if not held or not held[0].size:
+        if self._cells is not None:
+            raise ValueError("rows of a view cannot be written; write those of the array that it is a view of")
+        if not 0 <= row < self._lead[0]:
+            row = int(check_bounds(np.array(row), len(self), 0))
+        mine = self._row(obs)
+        if beside is None:
+            if mine.size:
+                self._store.write_row(row, self._index, mine)
             return
-        row = index if type(index) is int and 0 <= index < self._lead[0] else int(check_bounds(np.array(index), len(self), 0))
-        if len(self._lead) != 2 or not self.obs_shape:
-            held = tuple([obs.reshape(-1, *self._store_shape) for obs in held])
-        if len(held) == 1 or self.partner is None:
-            self._store.write_row(row, ((self._index, held[0]),))
-        else:
-            self._store.write_row(row, ((self._index, held[0]), (self.partner._index, held[1])))
+        if beside._store is not self._store or beside._cells is not None:
+            raise ValueError(f"only arrays that share frames can be written together: {beside!r}")
+        theirs = self._row(beside_obs)
+        if mine.size:
+            self._store.write_row(row, self._index, mine, beside._index, theirs)
 
-    def read_with(
+    def _row(self, obs: Any) -> npt.NDArray[Any]:
+        """Observations for a row, as the store takes them."""
+        checked = self._checked(obs, self._row_shape)
+        return checked if self._rows_are_usual else checked.reshape(-1, *self._store_shape)
+
+    def read_beside(
         self, other: CompressedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """
@@ -261,25 +242,19 @@ class CompressedArray:
         :param columns: Integers
         :return: Both
         """
-        if other._store is not self._store or self._cells is not None or other._cells is not None:
+        alike = other._store is self._store and self._cells is None and other._cells is None and len(self._lead) == 2
+        if not alike or not (_is_integers(rows) and _is_integers(columns)):
             return self[rows, columns], other[rows, columns]
-        indexes = (self._index, other._index)
         usual = rows.dtype == columns.dtype == np.int64 and rows.ndim == columns.ndim == 1 and len(rows) == len(columns)
         if usual and rows.flags.carray and columns.flags.carray:
-            outs = self._outputs((len(rows),), 2)
-            if outs[0].size and self._store.read_pairs(rows, columns, len(self), list(zip(indexes, outs, strict=True))):
-                return self._declared(outs[0]), self._declared(outs[1])
+            mine, theirs = self._output(rows.shape), self._output(rows.shape)
+            if not mine.size or self._store.read(rows, columns, self._index, mine, other._index, theirs):
+                return self._declared(mine), self._declared(theirs)
         cells = check_bounds(rows, len(self), 0) * self._lead[1] + check_bounds(columns, self._lead[1], 1)
-        mine, others = self._decode_all(cells, indexes)
-        return mine, others
-
-    def _is_paired_form(self, index: Any) -> bool:
-        return (
-            isinstance(index, tuple)
-            and (len(index) == 2 or (len(index) == 3 and is_full_slice(index[2])))
-            and _is_integers(index[0])
-            and _is_integers(index[1])
-        )
+        mine, theirs = self._output(cells.shape), self._output(cells.shape)
+        if mine.size:
+            self._store.read(_flat(cells), None, self._index, mine, other._index, theirs)
+        return self._declared(mine), self._declared(theirs)
 
     def _usual_cells(self, index: Any) -> Cells | None:
         """The cells of the forms that buffers use, found without listing all cells."""
@@ -316,17 +291,13 @@ class CompressedArray:
         return np.arange(math.prod(self._lead), dtype=np.int64).reshape(self._lead)
 
     def _decode(self, cells: Cells) -> npt.NDArray[Any]:
-        (decoded,) = self._decode_all(cells, (self._index,))
-        return decoded
+        out = self._output(cells.shape)
+        if out.size:
+            self._store.read(_flat(cells), None, self._index, out)
+        return self._declared(out)
 
-    def _decode_all(self, cells: Cells, indexes: tuple[FrameIndex, ...]) -> list[npt.NDArray[Any]]:
-        stored = self._outputs(cells.shape, len(indexes))
-        if stored[0].size:
-            self._store.read(cells.reshape(-1), list(zip(indexes, stored, strict=True)))
-        return [self._declared(part) for part in stored]
-
-    def _outputs(self, shape: tuple[int, ...], count: int) -> list[npt.NDArray[Any]]:
-        return [output_pool.take((*shape, *self.obs_shape), self._store.dtype) for _ in range(count)]
+    def _output(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        return output_pool.take((*shape, *self.obs_shape), self._store.dtype)
 
     def _declared(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return stored if stored.dtype == self.dtype else stored.astype(self.dtype)
@@ -348,7 +319,6 @@ class CompressedArray:
         view = object.__new__(CompressedArray)
         view.__dict__.update(self.__dict__)
         view._cells = cells
-        view.partner = None
         view._lead = cells.shape
         return view
 
@@ -397,19 +367,35 @@ class CompressedArray:
         """
         twin = CompressedArray.__new__(CompressedArray)
         twin.__dict__.update(self.__dict__)
-        twin._store, twin._index = self._store.copy_of(self._index)
-        twin.partner = None
+        twin._store, twin._index = self._store.copy_of(self._index), 0
         if self._cells is not None:
             twin._cells = self._cells.copy()
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is held belongs to an ``add`` that is under way in this process.
-        return self.__dict__ | {"_held": ()}
+        return LockedState(self.__dict__, self._store.lock)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        check_array(self)
+        self._check_loaded()
+
+    def _check_loaded(self) -> None:
+        """Refuse what does not fit together. What observations are is not checked: that shows when they are read."""
+        store, lead, cells = self._store, self._lead, self._cells
+        length = store.core.cells(self._index)
+        sound = self._store_shape == store.obs_shape and self._stores_as_is == (store.dtype == self.dtype)
+        if cells is None:
+            columns = max(math.prod(lead[1:]), 1)
+            sound &= math.prod(lead) == length and columns == store.n_streams
+            sound &= self._row_shape == (*lead[1:], *self.obs_shape)
+        else:
+            sound &= cells.dtype == np.int64 and cells.shape == lead
+            sound &= cells.size == 0 or (0 <= int(cells.min()) and int(cells.max()) < length)
+        if not sound:
+            raise StorageError(
+                "the saved observations are damaged: an array is not of the size of its observations; load another copy of "
+                "the file"
+            )
 
     def __copy__(self) -> CompressedArray:
         return self.copy()
@@ -426,6 +412,11 @@ def _leading_axes(shape: SupportsIndex | tuple[int, ...], obs_shape: tuple[int, 
     if not lead or any(length < 0 for length in (*lead, *obs_shape)):
         raise ValueError(f"shape {full} with obs_shape {obs_shape} leaves no valid leading axes")
     return lead
+
+
+def _flat(cells: Cells) -> Cells:
+    """Cells in the form that compiled code takes."""
+    return np.ascontiguousarray(cells.reshape(-1), dtype=np.int64)
 
 
 def _is_integers(index: Any) -> bool:

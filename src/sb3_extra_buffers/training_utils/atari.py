@@ -57,13 +57,13 @@ def make_env(
     The same, for the same seed and actions, as ``VecFrameStack(make_atari_env(env_id, n_envs, seed), framestack)``,
     but the games are registered in the worker processes too.
 
-    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` on their account.
+    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` for them.
 
     :param env_id: Id of the game, for example ``"PongNoFrameskip-v4"``
     :param n_envs: Number of environments
     :param vec_env_cls: What makes a ``VecEnv`` from the list of environment factories: a class, or for instance
         ``functools.partial(SubprocVecEnv, start_method="spawn")``. One environment always gets a ``DummyVecEnv``.
-    :param framestack: Number of frames an observation holds; None or below 2 for no stacking
+    :param framestack: Number of frames per observation; None or less than 2 for no stacking
     :param seed: Seed of the first environment, the others follow; None leaves them unseeded, as in SB3
     :param env_kwargs: Passed to ``gymnasium.make`` for every environment, for example ``full_action_space=True``
     :return: The vectorized environment; observations are channel-last, as SB3's ``VecFrameStack`` makes them

@@ -209,7 +209,7 @@ def as_the_buffers_want(env: VecEnv, buffers: Sequence[BaseBuffer]) -> VecEnv:
         if not isinstance(buffer, ReplayBuffer | RolloutBuffer):
             raise TypeError(f"expected replay or rollout buffers of SB3 or of this package, not {type(buffer).__name__}")
         if hasattr(buffer, "hidden_state_shape"):
-            raise TypeError(f"{type(buffer).__name__} needs the states of a recurrent policy, which cannot be had here")
+            raise TypeError(f"{type(buffer).__name__} needs the states of a recurrent policy, which are not available here")
         if buffer.n_envs != env.num_envs:
             raise ValueError(
                 f"the {type(buffer).__name__} was made for n_envs={buffer.n_envs}, but there are {env.num_envs} "

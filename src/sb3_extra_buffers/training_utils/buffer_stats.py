@@ -117,21 +117,21 @@ def _usage(buffer: BaseBuffer) -> MemoryUsage:
 
 class BufferStatsCallback(BaseCallback):
     """
-    Log what the buffer of a model takes, and how fast it is::
+    Log how much memory a model's buffer takes, and how fast it is::
 
         model.learn(1_000_000, callback=BufferStatsCallback())
 
-    It works with every buffer of this package, and with SB3's own, whose observations count in full from the start. In
-    the log of the model (TensorBoard, CSV, standard output) appear
+    It works with every buffer of this package, and with SB3's own, whose observations count in full from the start. These
+    figures appear in the model's log (TensorBoard, CSV, standard output):
 
     - ``buffer/rss_mb``: resident memory of the whole process,
-    - ``buffer/stored_mb``: what the observations in the buffer take,
-    - ``buffer/ratio``: how many times smaller that is than they are; 1 for SB3's own buffers,
-    - ``buffer/add_us``: mean time of an ``add``, of all environments together, since the log was last written,
-    - ``buffer/sample_us``: likewise of ``sample``, or of a minibatch of ``get`` from a rollout buffer.
+    - ``buffer/stored_mb``: memory that the observations in the buffer take,
+    - ``buffer/ratio``: how many times smaller that is than the raw observations; 1 for SB3's own buffers,
+    - ``buffer/add_us``: mean time of an ``add`` (one step of all environments) since the log was last written,
+    - ``buffer/sample_us``: the same for ``sample``, or for a minibatch of a rollout buffer.
 
     Megabytes are 1,000,000 bytes, times are microseconds. The buffer can be saved at any time; when training ends,
-    nothing of the callback is left on it.
+    the callback leaves no trace on it.
 
     :param every_seconds: How old the figures may be when the log is written, for off-policy algorithms; on-policy
         algorithms get new ones with every rollout

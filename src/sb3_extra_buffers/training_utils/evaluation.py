@@ -21,10 +21,10 @@ __all__ = ["Evaluation", "eval_model"]
 
 class Evaluation(NamedTuple):
     """
-    What came of an evaluation. It unpacks as ``rewards, latencies = eval_model(...)``.
+    The result of an evaluation. It unpacks as ``rewards, latencies = eval_model(...)``.
 
     :param rewards: The reward of each episode, in the order in which they ended
-    :param latencies: Seconds that each ``add`` took: of the one buffer, or a list for each of several
+    :param latencies: Seconds that each ``add`` took; a list of lists if there were several buffers
     """
 
     rewards: list[float]
@@ -138,24 +138,24 @@ def eval_model(
     progress_bar: bool = True,
 ) -> Evaluation:
     """
-    Let a model play whole episodes, and tell what rewards it got::
+    Let a model play whole episodes, and report its rewards::
 
         evaluation = eval_model(100, eval_env, model)
         print(evaluation.summary)
 
     The rewards are those of SB3's ``evaluate_policy``: an episode ends when ``Monitor`` says so, not when a life is lost,
-    and each environment plays its share of the episodes, so that short ones are not counted more often.
+    and each environment plays its share of the episodes, so that short ones are not favoured.
 
-    Buffers are filled on the way as training would fill them, with the last observation of an episode as its ``next_obs``
+    Buffers are filled meanwhile, as training would fill them, with the last observation of an episode as its ``next_obs``
     and time-outs in the infos. A rollout buffer is filled once, and is then ready for ``get()``; its values are those of
-    the model's policy if that has any, and else zeros.
+    the model's policy if it has any, and zeros otherwise.
 
     :param n_eps: Number of episodes
-    :param eval_env: The environments; with images, both orders of channels will do
+    :param eval_env: The environments; images may have their channels first or last
     :param model: A model or a policy
-    :param close_env: Whether to close the environments in the end, also after an error
+    :param close_env: Whether to close the environments afterwards, even after an error
     :param buffer: One buffer to fill, or several
-    :param deterministic: Whether the model always takes the action that it holds to be best
+    :param deterministic: Whether the model always takes the action it considers best
     :param progress_bar: Whether to show a progress bar; it needs a terminal, and tqdm
     :return: Rewards, and the seconds that each ``add`` took
     """

@@ -79,9 +79,9 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
     """
     One game of Doom. It is made of plain values, so a factory for ``SubprocVecEnv`` is ``partial(VizdoomEnv, ...)``.
 
-    There is one action for each button of the scenario that is pressed or not; buttons that take an amount are left out.
-    An episode that runs out of time is truncated, any other end terminates it. The game has no picture once it is over, so
-    the last observation of an episode is the last one that was seen.
+    There is one action for each on/off button of the scenario; buttons that take an amount are left out.
+    An episode that runs out of time is truncated; any other end terminates it. The game has no picture once it is over, so
+    the last observation of an episode is the last one before that.
 
     ``render()`` gives the picture in full size, whatever is observed.
 
@@ -89,8 +89,8 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
     :param observe: ``"rgb"`` for the picture, ``"mask"`` for a class for each pixel (``MASK_VALUES``), ``"labels"`` for
         ViZDoom's labels buffer as it is
     :param resolution: Width and height that ViZDoom renders; (160, 120) is the smallest
-    :param shrink: Make width and height of observations so many times smaller; pictures are averaged, masks thinned out
-    :param frame_skip: Tics of the game in a step; a second has 35
+    :param shrink: Factor by which to shrink the width and height of observations; pictures are averaged, masks subsampled
+    :param frame_skip: Game tics per step; there are 35 in a second
     :param render_mode: ``"rgb_array"`` or None; ``render()`` gives a picture either way
     """
 
@@ -111,7 +111,7 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
         size = getattr(vizdoom.ScreenResolution, f"RES_{width}X{height}", None)
         if size is None:
             raise ValueError(
-                f"ViZDoom renders no {width}x{height}; take for example 160x120, 320x240 or 640x480, and shrink it"
+                f"ViZDoom cannot render {width}x{height}; use for example 160x120, 320x240 or 640x480, and shrink it"
             )
         if observe not in _KINDS:
             raise ValueError(f"observe must be one of {', '.join(map(repr, _KINDS))}, not {observe!r}")
@@ -218,13 +218,13 @@ def make_env(
     """
     Create ViZDoom environments, each with a ``Monitor``.
 
-    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` on their account.
+    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` for them.
 
     :param scenario: As ``VizdoomEnv`` takes it
     :param n_envs: Number of environments
     :param vec_env_cls: What makes a ``VecEnv`` from the list of environment factories; one environment always gets a
         ``DummyVecEnv``
-    :param framestack: Number of frames an observation holds; None or below 2 for no stacking
+    :param framestack: Number of frames per observation; None or less than 2 for no stacking
     :param seed: Seed of the first environment, the others follow
     :param reward_scale: Multiply rewards by this, for the algorithm only: ``Monitor`` reports those of the game
     :param env_kwargs: Passed to ``VizdoomEnv``, for example ``observe="mask"``

@@ -29,7 +29,7 @@ def warm_up(
 
         warm_up(model.replay_buffer, 4, env, expert, warmup_episodes=20)
 
-    Say either how many episodes to play or how long they are; then as many are played as fill the buffer. The
+    Give either the number of episodes to play, or their mean length to play as many as it takes to fill the buffer. The
     environments stay open.
 
     :param buffer: The buffer of an off-policy algorithm
@@ -38,7 +38,7 @@ def warm_up(
     :param warmup_model: A model or a policy
     :param warmup_episodes: Number of episodes
     :param mean_ep_len: Mean length of an episode in steps, used if ``warmup_episodes`` is not given
-    :param deterministic: Whether the model always takes the action that it holds to be best
+    :param deterministic: Whether the model always takes the action it considers best
     :param progress_bar: Whether to show a progress bar; it needs a terminal, and tqdm
     :return: Rewards of the episodes, and the seconds that each ``add`` took
     """
@@ -68,9 +68,7 @@ def _episodes(buffer: ReplayBuffer, warmup_episodes: int | None, mean_ep_len: fl
             raise ValueError(f"warmup_episodes must be at least 1, got {warmup_episodes}")
         return warmup_episodes
     if mean_ep_len is None:
-        raise ValueError(
-            "how much to play is not said: give warmup_episodes, or mean_ep_len to play as many episodes as fill the buffer"
-        )
+        raise ValueError("give warmup_episodes, or mean_ep_len to play as many episodes as it takes to fill the buffer")
     if not mean_ep_len > 0:
         raise ValueError(f"mean_ep_len must be above 0, got {mean_ep_len}")
     return math.ceil(buffer.buffer_size * buffer.n_envs / mean_ep_len)

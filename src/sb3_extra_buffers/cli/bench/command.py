@@ -17,20 +17,23 @@ if TYPE_CHECKING:
 DEFAULT_METHODS = ("delta", "delta-zstd", "zstd-3", "lz4-frame/1", "rle-jit", "gzip1")
 
 
-def add_source_options(parser: argparse.ArgumentParser, size: int) -> None:
+DEFAULT_SIZE = 10_000
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
     """
     Add the options that say what is played.
 
     :param parser: Where
-    :param size: How many transitions by default
     """
-    parser.add_argument("--size", type=whole_number(64), default=size, metavar="N", help="transitions to play and store")
     parser.add_argument("--methods", metavar="A,B,C", help="methods to measure (default: one of each kind that is installed)")
     parser.add_argument("--n-envs", type=whole_number(1, 64), default=4, metavar="N", help="environments side by side")
     parser.add_argument(
-        "--stack", type=whole_number(1, 64), metavar="N", help="frames an observation holds (default: 4 for Atari, else 1)"
+        "--stack", type=whole_number(1, 64), metavar="N", help="frames per observation (default: 4 for Atari, else 1)"
     )
-    parser.add_argument("--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed of environments and actions")
+    parser.add_argument(
+        "--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed for the environments and the actions"
+    )
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
@@ -51,15 +54,19 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
             "bench my_package.envs:MyEnv-v0 --n-envs 1",
             "bench play.rec --stack 4",
         ],
-        "Memory is what the process grew by, times are medians. The exit code is 0 only if every method gave the samples "
-        "that SB3's buffer gave, to the bit.",
+        "Memory is what the process grew by; times are medians. The exit code is 0 only if every method gave the same "
+        "samples as SB3's buffer, bit for bit.",
     )
     parser.add_argument("source", metavar="ENV_ID|FILE", help="id or name of an environment, MODULE:ID, or a recording")
-    add_source_options(parser, size=10_000)
     parser.add_argument(
-        "--output", type=Path, default=Path("bench-output"), metavar="FOLDER", help="for the plot and the JSON"
+        "--size", type=whole_number(64), metavar="N",
+        help=f"transitions to store (default: {DEFAULT_SIZE:,}, or all of a recording if it has fewer)",
+    )  # fmt: skip
+    add_source_options(parser)
+    parser.add_argument(
+        "--output", type=Path, default=Path("bench-output"), metavar="FOLDER", help="where the plot and the JSON go"
     )
-    parser.add_argument("--no-plot", action="store_true", help="write no plot (then matplotlib is not needed)")
+    parser.add_argument("--no-plot", action="store_true", help="do not draw a plot (matplotlib is then not needed)")
     parser.set_defaults(run=run)
 
 
@@ -75,7 +82,7 @@ def choose_methods(text: str | None) -> list[str]:
     if text is not None:
         methods = [check_method(name.strip()) for name in text.split(",") if name.strip()]
         if not methods:
-            raise UsageError("--methods names none; write for example --methods delta,zstd-3")
+            raise UsageError("--methods is empty; write for example --methods delta,zstd-3")
         return list(dict.fromkeys(methods))
     here = []
     for method in DEFAULT_METHODS:
@@ -108,6 +115,20 @@ def find_source(options: argparse.Namespace) -> Source:
     return Source(Environments(env_id, options.n_envs, stack, options.seed))
 
 
+def choose_size(size: int | None, source: Source) -> int:
+    """
+    Choose how many transitions to store.
+
+    :param size: What the user wants; None if that was not said
+    :param source: Environments, or a recording
+    :return: How many; a recording is not repeated unless the user asks for more than it has
+    """
+    if size is not None:
+        return size
+    steps = source.recorded_steps
+    return DEFAULT_SIZE if steps is None else max(64, min(steps, DEFAULT_SIZE))
+
+
 def run(options: argparse.Namespace) -> int:
     """
     Run the benchmark.
@@ -125,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
     methods = choose_methods(options.methods)
     source = find_source(options)
     check_folder(options.output)
-    results, _ = compare(source, options.size, methods, Console(stderr=True))
+    results, _ = compare(source, choose_size(options.size, source), methods, Console(stderr=True))
     console = Console()
     print_report(console, results)
     files: Sequence[Path] = [options.output / "bench.json"]

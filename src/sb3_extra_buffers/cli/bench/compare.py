@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.environments import Environments
+from sb3_extra_buffers.cli.errors import UsageError
 from sb3_extra_buffers.cli.progress import Stage, show_stages
 
 if TYPE_CHECKING:
@@ -31,6 +32,18 @@ class Source:
     def title(self) -> str:
         """What to call it."""
         return self.environments.title if self.recording is None else self.recording.name
+
+    @property
+    def recorded_steps(self) -> int | None:
+        """How many steps the recording has; None for environments, which can be played for ever."""
+        if self.recording is None:
+            return None
+        from sb3_extra_buffers.recording import RecordingError, recording_info
+
+        try:
+            return recording_info(self.recording).steps
+        except (RecordingError, OSError) as error:
+            raise UsageError(str(error)) from error
 
 
 @dataclass(frozen=True)

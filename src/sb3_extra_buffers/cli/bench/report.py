@@ -90,15 +90,18 @@ def print_report(console: Console, results: Results) -> None:
     n_envs = results.source.environments.n_envs
     rows = "one transition" if n_envs == 1 else f"one step of all {n_envs} environments"
     lines = [
-        f"Memory is the most that the process grew by; libraries are loaded before. Times are medians, x times SB3's; add "
-        f"stores {rows} in a full buffer."
+        f"Memory is how much the process grew at most, once the libraries were loaded. Times are medians, with their "
+        f"ratio to SB3's; add stores {rows} in a full buffer."
     ]
+    steps = results.source.recorded_steps
+    if steps and results.transitions > steps:
+        lines.append(f"The recording has {steps:,} steps, so it was read {results.transitions / steps:.1f} times over.")
     if results.raw_bytes < 2 * 512:
         lines.append(
-            f"An observation takes only {results.raw_bytes // 2} bytes here: compressed buffers keep such small ones as they "
-            "are, and there is nothing to gain."
+            f"An observation takes only {results.raw_bytes // 2} bytes here: compressed buffers store "
+            "such small ones as they are, so there is nothing to gain."
         )
     for line in lines:
         console.print(line, style="dim", markup=False, highlight=False)
     if not results.all_identical:
-        console.print("Something differs that must not: please report it, with the files below.", style="bold red")
+        console.print("There should be no difference here. Please report it, and attach the files below.", style="bold red")

@@ -38,9 +38,13 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--method", help="compression method, for example zstd-3 or rle-jit (default: the package's default)")
     parser.add_argument("--n-envs", type=whole_number(1, MAX_ENVS), default=4, metavar="N", help="games played side by side")
     parser.add_argument("--train-steps", type=whole_number(64), default=1_500, metavar="N", help="steps to train DQN")
-    parser.add_argument("--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed of games and training")
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), metavar="FOLDER", help="for the plot and the JSON")
-    parser.add_argument("--no-plot", action="store_true", help="write no plot (then matplotlib is not needed)")
+    parser.add_argument(
+        "--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed for the games and the training"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo-output"), metavar="FOLDER", help="where the plot and the JSON go"
+    )
+    parser.add_argument("--no-plot", action="store_true", help="do not draw a plot (matplotlib is then not needed)")
     parser.set_defaults(run=run)
 
 

@@ -52,10 +52,10 @@ def make_table(comparison: Comparison) -> Table:
         Text(f"{1 / comparison.memory_ratio:,.0f}x smaller ({100 * comparison.memory_ratio:.2f} %)", style="bold"),
     )
     table.add_row(
-        "libraries, beside it",
+        "libraries, on top of it",
         format_bytes(theirs.start_up_bytes),
         format_bytes(ours.start_up_bytes),
-        "once a process",
+        "once per process",
     )
     titles = {
         "add_filling_us": "add, while filling",
@@ -83,14 +83,14 @@ def notes(comparison: Comparison) -> list[str]:
     """
     plan, training = comparison.plan, comparison.sb3_training
     lines = [
-        f"Memory is the most that the process grew by with the buffer. Times are medians; add stores one step of all "
+        f"Memory is how much the process grew at most with the buffer. Times are medians; add stores one step of all "
         f"{plan.n_envs} games. DQN trained for {plan.train_steps:,} steps, {training.updates:,} updates."
     ]
     start_up = comparison.our_filling.start_up_bytes - comparison.sb3_filling.start_up_bytes
     if start_up > _WORTH_TELLING:
         lines.append(
-            "Libraries: what the first use of each buffer loads, beside SB3 and torch. Ours takes "
-            f"{format_bytes(start_up)} more, compiled code for the most part, however large the buffer is."
+            "Libraries: what the first use of each buffer loads on top of SB3 and torch. Ours takes "
+            f"{format_bytes(start_up)} more, mostly compiled code, however large the buffer is."
         )
     return lines
 
@@ -104,7 +104,7 @@ def closing_sentence(comparison: Comparison, memory: int) -> str:
     :return: One sentence
     """
     if not comparison.all_identical:
-        return "Something differs that must not: please report it, with the files below."
+        return "There should be no difference here. Please report it, and attach the files below."
     fits = [
         _round_number(memory / (side.memory_bytes / comparison.plan.transitions))
         for side in (comparison.sb3_filling, comparison.our_filling)
@@ -140,9 +140,9 @@ def next_commands(env_id: str, program: str) -> list[tuple[str, str]]:
     """
     game = game_title(env_id)
     return [
-        (f"{program} recommend {game}", "the best method for an environment, and the lines to paste"),
-        (f"{program} bench {game}", "the methods side by side"),
-        (f"{program} record {game} && {program} view {game}.rec", "an episode, in your browser"),
+        (f"{program} recommend {game}", "find the best method, and the lines to paste"),
+        (f"{program} bench {game}", "compare the methods"),
+        (f"{program} record {game} && {program} view {game}.rec", "watch an episode in your browser"),
     ]
 
 
@@ -154,7 +154,7 @@ def print_next_commands(console: Console, env_id: str, program: str) -> None:
     :param env_id: The game
     :param program: How the program is started
     """
-    console.print("\nTry next, with this game or with an environment of yours:", markup=False, highlight=False)
+    console.print("\nTry next, with this game or with your own environment:", markup=False, highlight=False)
     for command, text in next_commands(env_id, program):
         console.print(f"  {command}", style="bold", markup=False, highlight=False, soft_wrap=True)
         console.print(f"      {text}", style="dim", markup=False, highlight=False)

@@ -160,6 +160,42 @@ def is_buffer(contents: Contents) -> bool:
     return isinstance(root, Made) and root.kind is not None and "buffer_size" in root.attributes
 
 
+def _held(attributes: dict[str, Any]) -> dict[str, int] | None:
+    numbers = {name: _whole(attributes.get(name)) for name in _COUNTS}
+    if not all(isinstance(number, int) for number in numbers.values()):
+        return None
+    rows = numbers["buffer_size"] if numbers["full"] else numbers["pos"]
+    n_envs = numbers["n_envs"]
+    return {"transitions": rows * n_envs, "capacity": numbers["buffer_size"] * n_envs, "n_envs": n_envs}
+
+
+def _methods(root: Any) -> list[str]:
+    return sorted(
+        {
+            str(made.attributes["method"])
+            for made in _walk(root)
+            if made.kind is not None and made.kind.name == "CoderSpec" and isinstance(made.attributes.get("method"), str)
+        }
+    )
+
+
+def buffer_facts(contents: Contents) -> dict[str, Any]:
+    """
+    Say what is in a pickled buffer, for programs.
+
+    :param contents: What is in the file
+    :return: What JSON can hold
+    """
+    attributes = contents.root.attributes
+    spaces = {name: describe_space(attributes[name]) for name in ("observation_space", "action_space") if name in attributes}
+    return {
+        "class": str(contents.root.kind),
+        **(_held(attributes) or {}),
+        **spaces,
+        "compression": _methods(contents.root),
+    }
+
+
 def describe_buffer(contents: Contents, file_bytes: int) -> list[tuple[str, str]]:
     """
     Say what is in a pickled buffer.
@@ -170,23 +206,15 @@ def describe_buffer(contents: Contents, file_bytes: int) -> list[tuple[str, str]
     """
     root = contents.root
     attributes = root.attributes
-    numbers = {name: _whole(attributes.get(name)) for name in _COUNTS}
     lines = [("class", str(root.kind)), ("file", format_bytes(file_bytes))]
-    if all(isinstance(numbers[name], int) for name in _COUNTS):
-        rows = numbers["buffer_size"] if numbers["full"] else numbers["pos"]
-        total = numbers["buffer_size"] * numbers["n_envs"]
-        held = rows * numbers["n_envs"]
-        lines.append(("transitions", f"{held:,} of {total:,} ({numbers['n_envs']} environments)"))
+    if (held := _held(attributes)) is not None:
+        envs = f"{held['n_envs']} environment{'' if held['n_envs'] == 1 else 's'}"
+        lines.append(("transitions", f"{held['transitions']:,} of {held['capacity']:,} ({envs})"))
     for name in ("observation_space", "action_space"):
         if name in attributes:
             lines.append((name.replace("_", " "), describe_space(attributes[name])))
-    methods = {
-        str(made.attributes["method"])
-        for made in _walk(root)
-        if made.kind is not None and made.kind.name == "CoderSpec" and isinstance(made.attributes.get("method"), str)
-    }
-    if methods:
-        lines.append(("compression", ", ".join(sorted(methods))))
+    if methods := _methods(root):
+        lines.append(("compression", ", ".join(methods)))
     for name, value in attributes.items():
         if name.startswith("_") or name in _COUNTS:
             continue

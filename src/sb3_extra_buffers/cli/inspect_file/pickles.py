@@ -318,5 +318,7 @@ def read_pickle(path: Path) -> Contents:
         except PickleError:
             raise
         except Exception as error:  # whatever a damaged file leads to
-            raise PickleError(f"{type(error).__name__}: {error}") from error
+            # Of a byte that is no instruction the reader says no more than its number.
+            why = "it makes no sense as a pickle" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+            raise PickleError(why) from error
     return Contents(root, reader.names, reader.calls)

@@ -71,20 +71,20 @@ def choose(among: Sequence[Candidate], memory: int | None, speed: float | None, 
         assert memory is not None
         most = int(memory / (smallest.buffer_bytes / buffer_size))
         raise CommandError(
-            f"{buffer_size:,} transitions do not fit into {format_bytes(memory)}: the smallest method, {smallest.name}, takes "
+            f"{buffer_size:,} transitions do not fit in {format_bytes(memory)}: the smallest method, {smallest.name}, takes "
             f"about {format_bytes(smallest.buffer_bytes)}. Try --buffer-size {most} or more --memory"
         )
     limit = speed if speed is not None else None if memory is not None else USUAL_SPEED
     quick = [each for each in fitting if limit is None or each.time <= limit]
     if not quick:
         fastest = min(fitting, key=lambda each: each.time)
-        where = "" if memory is None else f" of those that fit into {format_bytes(memory)}"
+        where = "" if memory is None else f" of those that fit in {format_bytes(memory)}"
         raise CommandError(
             f"no method{where} takes at most {limit:g} times SB3's time; the fastest, {fastest.name}, takes "
             f"{fastest.time:.2f} times. Try --speed {fastest.time * 1.05:.2f}"
         )
     if memory is not None:
-        reason = f"the fastest whose observations fit into {format_bytes(memory)}"
+        reason = f"the fastest whose observations fit in {format_bytes(memory)}"
         if limit is not None:
             reason += f", at most {limit:g} times SB3's time"
         return min(quick, key=lambda each: each.time), reason

@@ -27,22 +27,25 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser = new_command(
         commands,
         "recommend",
-        "find the best method for your environment, and the lines to paste",
-        "Play an environment for a moment, measure the compression methods on its own observations, and say which one is "
-        "best: the fastest that fits into --memory, or the smallest that is within --speed. Ends with a script to paste.",
+        "find the best method for your environment, and print the lines to paste",
+        "Play an environment for a moment, measure the compression methods on its observations, and say which one is "
+        "best: the fastest that fits in --memory, or the smallest that is within --speed. Ends with a script to paste.",
         [
             "recommend MsPacman",
             "recommend CarRacing-v3 --memory 2GB --buffer-size 200000",
             "recommend ALE/Breakout-v5 --speed 1.2",
             "recommend Pong --algorithm PPO --script > train.py",
         ],
-        "Times are those of an add and a sample together, compared with SB3's own buffer. The exit code is 1 if nothing is "
+        "Time is that of an add and a sample together, relative to SB3's own buffer. The exit code is 1 if nothing is "
         "within the budget.",
     )
     parser.add_argument("source", metavar="ENV_ID", help="id or name of an environment, or MODULE:ID")
-    parser.add_argument("--memory", type=byte_count, metavar="SIZE", help="what the buffer may take, for example 2GB")
+    parser.add_argument("--memory", type=byte_count, metavar="SIZE", help="memory for the buffer, for example 2GB")
     parser.add_argument(
-        "--speed", type=times_as_long, metavar="FACTOR", help="times SB3's time (default: 1.5, without --memory)"
+        "--speed",
+        type=times_as_long,
+        metavar="FACTOR",
+        help="time allowed, as a multiple of SB3's (default: 1.5, or no limit with --memory)",
     )
     parser.add_argument(
         "--buffer-size", type=whole_number(1), metavar="N", help=f"transitions to hold (default: {_REPLAY_SIZE:,})"
@@ -51,8 +54,9 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
         "--algorithm", type=str.upper, choices=_ALGORITHMS, metavar="NAME",
         help=f"for the script: {', '.join(_ALGORITHMS)} (default: one that suits the actions)",
     )  # fmt: skip
-    parser.add_argument("--script", action="store_true", help="print the script alone")
-    add_source_options(parser, size=2_000)
+    parser.add_argument("--script", action="store_true", help="print only the script")
+    parser.add_argument("--size", type=whole_number(64), default=2_000, metavar="N", help="transitions to play and store")
+    add_source_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -77,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     methods = choose_methods(options.methods)
     source = find_source(options)
     if source.recording is not None:
-        raise UsageError(f"{source.recording} is a file; recommend wants an environment, and bench takes recordings, too")
+        raise UsageError(f"{source.recording} is a file; recommend needs an environment (bench also takes recordings)")
     environments = source.environments
     rows = -(-options.size // environments.n_envs)
     measured_rows = (rows + max(1, rows // 4)) * (1 + len(methods))
@@ -140,5 +144,5 @@ def _tell(console: Any, title: str, among: list[Candidate], best: Candidate, rea
         )
     console.print()
     console.print(table)
-    console.print(f"Best: {best.name}, {reason}.", style="bold", markup=False, highlight=False)
+    console.print(f"Best: {best.name} ({reason}).", style="bold", markup=False, highlight=False)
     console.print("Lines to paste:\n", markup=False, highlight=False)

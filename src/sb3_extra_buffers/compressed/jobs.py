@@ -1,4 +1,4 @@
-"""A second core for large batches, by a thread of our own: compiled code runs there without the GIL."""
+"""Work that a thread may take over, and that gets done without one as well."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import queue
 import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
-
-MIN_BYTES = 1 << 21
-"""Handing over half of a smaller output takes longer than it saves."""
 
 Result = TypeVar("Result")
 
@@ -117,43 +114,3 @@ class Helper:
 def _take_jobs(jobs: queue.SimpleQueue[Job[Any]]) -> None:
     while True:
         jobs.get().run()
-
-
-_decoder = Helper("sb3-extra-buffers")
-
-
-def _cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def worth_halving(count: int, nbytes: int) -> bool:
-    """
-    Tell whether there is enough work for two cores.
-
-    :param count: Number of rows
-    :param nbytes: Bytes that are to be written
-    :return: Whether ``in_halves`` would be faster
-    """
-    return nbytes >= MIN_BYTES and count > 1 and _cores() > 1
-
-
-def in_halves(work: Callable[[int, int], int], count: int) -> int:
-    """
-    Do work on rows, on two cores.
-
-    :param work: Takes first row and row to stop before; releases the GIL; returns 0 or an error code. It keeps alive what
-        it works on
-    :param count: Number of rows
-    :return: 0, or the error code
-    """
-    middle = count // 2
-    other = Job(lambda: work(middle, count))
-    try:
-        _decoder.offer(other)
-        result = work(0, middle)
-        return result or other.result()
-    finally:
-        other.settle()  # never leave while the other half still writes
