@@ -6,10 +6,14 @@
 #include <string.h>
 
 #define FIRST_CHECK ((size_t)1 << 10)
+#ifdef FL_MIN_SEGMENT /* for fuzzing: small stores have many segments then */
+#define MIN_SEGMENT ((size_t)FL_MIN_SEGMENT)
+#else
 #define MIN_SEGMENT ((size_t)1 << 17)
+#endif
 #define MAX_SEGMENT ((size_t)1 << 28)
 #define MOST_STREAMS ((size_t)1 << 31)
-#define MOST_BYTES ((size_t)1 << 31) /* of an observation */
+#define MOST_BYTES ((size_t)1 << 28) /* of an observation: a segment holds 8 frames and more, and offsets in it have 32 bits */
 #define NARROW_LIMIT ((size_t)UINT16_MAX + 1)
 enum { PATIENCE = 16 };
 
@@ -17,7 +21,7 @@ enum { PATIENCE = 16 };
 
 static bool layout_makes_sense(const fl_layout *layout) {
     if (layout->item < 1 || layout->outer < 1 || layout->depth < 1 || layout->part < 1 || layout->planes < 1 ||
-        layout->depth > FL_MAX_DEPTH) {
+        layout->depth > FL_MAX_DEPTH || layout->planes > MOST_BYTES || layout->item > 64) {
         return false;
     }
     const size_t limits[] = {layout->part, layout->outer, layout->depth};
@@ -34,7 +38,7 @@ static bool layout_makes_sense(const fl_layout *layout) {
     if (layout->interleave && (layout->outer != 1 || layout->part % (layout->planes * layout->item) != 0)) {
         return false;
     }
-    return layout->planes <= MOST_BYTES && layout->item <= 64 && layout->row < layout->outer * layout->part;
+    return layout->row < layout->outer * layout->part;
 }
 
 static size_t power_of_two(size_t size) {
