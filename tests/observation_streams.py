@@ -35,9 +35,7 @@ _ALL_METHODS = (
 
 def _is_installed(method: str | None) -> bool:
     name = str(method)
-    if name.startswith("delta") or name.endswith("jit"):
-        return has_numba() and (has_zstd() or "zstd" not in name)
-    needs = {"zstd-3": has_zstd, "igzip1": has_igzip, "lz4-frame/1": has_lz4, "lz4-block/0": has_lz4}
+    needs = {"rle-jit": has_numba, "delta-zstd": has_zstd, "zstd-3": has_zstd, "igzip1": has_igzip, "lz4-frame/1": has_lz4, "lz4-block/0": has_lz4}
     return needs.get(name, lambda: True)()
 
 

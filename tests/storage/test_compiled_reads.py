@@ -1,4 +1,4 @@
-"""Compiled reading: what it touches, and for which arguments it is compiled."""
+"""Compiled reading: what it touches, what arguments it takes, and that it is there at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from observation_streams import Stack, Stream, needs_numba
+from observation_streams import Stack, Stream
+from store_kit import Ring, make_store
 
 from sb3_extra_buffers.storage import CompressedArray
-
-pytestmark = needs_numba
 
 AT_THE_EDGE = """
 import ctypes, mmap, sys
@@ -31,14 +30,15 @@ for size in (1, 3, 8, 31, 32, 33, 64, 100):
     rows = 40
     array = CompressedArray((rows, 1), np.uint8, (size, 1), compression_method="delta")
     store = array._store
-    store._begin(FrameLayout((size, 1), 1, 0, size))
+    store.core.rebuild(FrameLayout((size, 1), 1, 0, size))
+    store.next_look = 0
     frames = np.repeat(rng.integers(0, 2, (rows, 1), dtype=np.uint8), size, 1)
     frames[rng.random(frames.shape) < 0.1] += 1
     for row in range(rows):
         array[row] = frames[row].reshape(1, size, 1)
     for count in range(1, rows):
         out = memory[page - count * size : page].reshape(count, size, 1)
-        store.read(np.arange(count), [(array._index, out)])
+        assert store.read(np.arange(count), None, array._index, out)
         np.testing.assert_array_equal(out[:, :, 0], frames[:count])
 print("untouched")
 """
@@ -51,15 +51,9 @@ def test_nothing_after_the_output_is_touched() -> None:
     assert run.stdout.strip() == "untouched", run.stderr
 
 
-def compiled_for() -> list[int]:
-    from sb3_extra_buffers.storage.kernels import put, read
-
-    return [len(read.read_rows.signatures), len(put.put.signatures)]
-
-
 @pytest.mark.parametrize("depth", [1, 4])
-def test_one_form_is_compiled_for_every_way_to_index(depth: int) -> None:
-    """To compile anew for an array with steps, or a read-only one, would take a user seconds in the midst of a run."""
+def test_every_way_to_index(depth: int) -> None:
+    """Arrays with steps, read-only ones, small integers: C takes one kind only, so all others have to be brought to it."""
     stream = Stream(0, 2, (1, 9, 8), np.uint8, "game", Stack(depth, 0) if depth > 1 else None)
     shape = (9, 2, *stream.obs_shape)
     one = CompressedArray(shape, np.uint8, stream.obs_shape, compression_method="delta")
@@ -70,7 +64,6 @@ def test_one_form_is_compiled_for_every_way_to_index(depth: int) -> None:
         other[row] = twin[row]
     rows, columns = np.array([3, 1, 8]), np.array([0, 1, 1])
     assert np.array_equal(one[rows, columns], twin[rows, columns])
-    before = compiled_for()
     stepped = np.array([[3, 0], [1, 1], [8, 1]]).T  # as np.unravel_index gives them
     frozen = rows.copy()
     frozen.flags.writeable = False
@@ -84,34 +77,92 @@ def test_one_form_is_compiled_for_every_way_to_index(depth: int) -> None:
         one[way] = twin[way] = value
         np.testing.assert_array_equal(np.asarray(one), twin)
         other[:] = twin
-    assert compiled_for() == before == [1, 1]
 
 
-AHEAD = """
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": [0, 1]},
+        {"rows": None},
+        {"rows": np.arange(2, dtype=np.int32)},
+        {"rows": np.arange(4)[::2]},
+        {"rows": np.arange(2)[:, None]},
+        {"columns": np.arange(3)},
+        {"columns": [0, 1]},
+        {"columns": np.zeros(2)},
+        {"index": 2},
+        {"index": -1},
+        {"out": np.zeros((2, 9, 7), np.uint8)},
+        {"out": np.zeros((3, 9, 8), np.uint8)},
+        {"out": np.zeros((9, 8, 2), np.uint8).transpose(2, 0, 1)},
+        {"out": np.broadcast_to(np.uint8(0), (2, 9, 8))},
+        {"out": None},
+        {"other": 2},
+        {"other": 1, "other_out": None},
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
+    """Before anything is read: what the core takes for granted has been looked at."""
+    stream = Stream(0, 2, (9, 8), np.uint8, "game")
+    store, (one, _) = make_store(stream, "delta", rows=4)
+    store.write_row(0, one, stream.step()[0])
+    usual: dict[str, Any] = {"rows": np.zeros(2, np.int64), "columns": np.arange(2), "index": one, "out": np.zeros((2, 9, 8), "u1")}
+    assert store.core.read(**usual)
+    with pytest.raises((ValueError, TypeError, IndexError)):
+        store.core.read(**{**usual, **wrong})
+    assert store.core.read(**usual), "and it goes on"
+
+
+@pytest.mark.parametrize(
+    ("row", "index", "obs", "others"),
+    [
+        (0, 0, None, ()),
+        (0, 0, [[0]], ()),
+        (0, 0, np.zeros((2, 9, 7), np.uint8), ()),
+        (0, 0, np.zeros((1, 9, 8), np.uint8), ()),
+        (0, 0, np.zeros((2, 9, 8), np.uint16), ()),
+        (0, 0, np.zeros((2, 72), np.uint8), ()),
+        (4, 0, np.zeros((2, 9, 8), np.uint8), ()),
+        (-1, 0, np.zeros((2, 9, 8), np.uint8), ()),
+        (1 << 62, 0, np.zeros((2, 9, 8), np.uint8), ()),
+        (0, 2, np.zeros((2, 9, 8), np.uint8), ()),
+        (0, 0, np.zeros((2, 9, 8), np.uint8), (1, None)),
+        (0, 0, np.zeros((2, 9, 8), np.uint8), (2, np.zeros((2, 9, 8), np.uint8))),
+        (0, 0, np.zeros((2, 9, 8), np.uint8), (1, np.zeros((2, 9, 7), np.uint8))),
+    ],
+)
+def test_wrong_writes_are_refused(row: int, index: int, obs: Any, others: tuple[Any, ...]) -> None:
+    stream = Stream(0, 2, (9, 8), np.uint8, "game")
+    ring = Ring(stream, "delta", rows=4)
+    ring.add(6)
+    with pytest.raises((ValueError, TypeError, IndexError)):
+        ring.store.core.write(row, index, obs, *others)
+    with pytest.raises(TypeError, match="None"):
+        ring.store.core.write(0, 0, None)
+    for cells in (np.array([0, 2]), np.array([8]), np.array([-1]), np.array([[0, 1]]), None):
+        with pytest.raises((ValueError, TypeError, IndexError)):
+            ring.store.core.write_cells(0, cells, np.ones((1 if cells is None else len(cells), 9, 8), np.uint8))
+    ring.check()
+    ring.add(3)
+    ring.check()
+
+
+AT_ONCE = """
+import sys
 import numpy as np
 from sb3_extra_buffers.storage import CompressedArray
-from sb3_extra_buffers.storage.kernels import groups, planes, put, read
-from sb3_extra_buffers.storage.reference import ReferenceCoder
-from sb3_extra_buffers.storage.warm_up import compile_kernels
-
-compile_kernels()
-kernels = (put.put, read.read_rows, read.groups_of, planes.transpose, groups.close_group, groups.open_group, groups.code_patch)
-before = [len(kernel.signatures) for kernel in kernels]
 rng = np.random.default_rng(0)
-coded = []
-expand = ReferenceCoder._expand_record
-ReferenceCoder._expand_record = lambda self, kind, body, row: coded.append(kind) or expand(self, kind, body, row)
-for method in ("delta", "delta-gzip"):
+for method in (None, "delta", "delta-gzip"):
     array = CompressedArray((20, 2), np.uint8, (3, 30, 30), compression_method=method)
     for step in range(60):
         array[step % 20] = rng.integers(0, 16 if step % 3 else 2, (2, 3, 30, 30), dtype=np.uint8)
         array[np.arange(3), np.array([0, 1, 1])]
-    assert coded or method != "delta"
-print([kernel.__name__ for kernel, n in zip(kernels, before) if n != 1 or len(kernel.signatures) != 1])
+print([name for name in sys.modules if name.partition(".")[0] in ("numba", "llvmlite")])
 """
 
 
-def test_all_of_it_can_be_compiled_ahead() -> None:
-    """Compiled in the main process: nothing is left for the midst of a run, or for each of many workers."""
-    run = subprocess.run([sys.executable, "-c", AHEAD], capture_output=True, text=True, timeout=300)
+def test_nothing_is_compiled_in_a_run() -> None:
+    """Nor loaded that could: a process keeps no compiler in memory, and no run waits for one."""
+    run = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=300)
     assert run.stdout.strip() == "[]", run.stdout + run.stderr

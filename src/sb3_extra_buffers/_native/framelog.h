@@ -33,6 +33,18 @@ enum {
     FL_MAX_PARTS = 2,    /* arrays written or read together */
 };
 
+/* Sizes that tests make small, so that what happens once in a million frames happens at every other write. Each is looked at when
+ * something is made or grows, not afterwards. */
+typedef struct fl_limits {
+    size_t first_room;       /* of tables that grow: segments, and groups in the directory */
+    size_t block_rows;       /* rows of an index whose oldest frame is known together */
+    size_t min_segment;      /* bytes */
+    size_t first_check;      /* frames that may wait before anybody looks whether they are still in use */
+    size_t narrow_patterns;  /* that an index tells apart with 16 bits */
+    uint64_t frame_numbers;  /* that an index tells apart */
+} fl_limits;
+extern fl_limits fl_limits_in_use;
+
 #define FL_ZERO (-1)               /* in place of a frame's number: zeros, which are not stored */
 #define FL_NO_FRAME INT64_MAX      /* "the oldest frame" where there is none */
 #define FL_OPEN_BIT (UINT64_C(1) << 63)
@@ -152,6 +164,13 @@ typedef struct fl_stream {
     uint32_t row_above;   /* for how many frames yet the row above is taken without trying the reference */
 } fl_stream;
 
+/* How often something has been done, for tests: rarely enough is part of what they look at. */
+typedef struct fl_work {
+    uint64_t rebuilds;
+    uint64_t reclaims;
+    uint64_t segments_looked_at;
+} fl_work;
+
 typedef struct fl_store {
     fl_layout layout;
     fl_method method;
@@ -179,6 +198,7 @@ typedef struct fl_store {
     size_t pattern_limit;
     /* Observations that neither follow from the last one nor begin an episode speak against the layout. */
     uint64_t strays, strays_since, patience;
+    fl_work work;
 } fl_store;
 
 /* -- store.c: life of a store -------------------------------------------------------------------------------------- */
@@ -297,7 +317,7 @@ void fl_free(void *memory);
 void *fl_alloc_pages(size_t size);          /* zeroed, straight from the system */
 void fl_free_pages(void *memory, size_t size);
 size_t fl_refused_bytes(void);
-void fl_refuse_allocation(int64_t after);   /* for tests: refuse one, after that many; negative for none */
+int64_t fl_refuse_allocation(int64_t after); /* for tests: refuse one, after that many; negative for none. What was left. */
 size_t fl_padded(size_t size);              /* whole words and one more */
 
 /* -- parallel.c ------------------------------------------------------------------------------------------------------- */

@@ -3,13 +3,20 @@
 
 #include <string.h>
 
-enum {
-    FIRST_ROOM = 64,
-    BLOCK_ROWS = 256, /* rows of an index whose oldest frame is known together */
-    LOOK_AFTER = 100, /* segments are looked through once a hundredth of them is new */
-    FEW_SEGMENTS = 3,
+enum { FEW_SEGMENTS = 3 };
+
+#ifndef FL_MIN_SEGMENT /* smaller for fuzzing: small stores have many segments then */
+#define FL_MIN_SEGMENT ((size_t)1 << 17)
+#endif
+
+fl_limits fl_limits_in_use = {
+    .first_room = 64,
+    .block_rows = 256,
+    .min_segment = FL_MIN_SEGMENT,
+    .first_check = (size_t)1 << 10,
+    .narrow_patterns = (size_t)UINT16_MAX + 1,
+    .frame_numbers = UINT64_C(1) << 32,
 };
-#define FIRST_CHECK ((size_t)1 << 10)
 
 /* -- segments ----------------------------------------------------------------------------------------------------------- */
 
@@ -48,7 +55,7 @@ static int make_room(fl_log *log) {
     if (log->count < log->room) {
         return FL_OK;
     }
-    const size_t room = log->room ? 2 * log->room : FIRST_ROOM;
+    const size_t room = log->room ? 2 * log->room : fl_limits_in_use.first_room;
     fl_segment *segments = fl_resize(log->segments, room, sizeof *segments);
     if (segments == NULL) {
         return FL_NO_MEMORY;
@@ -150,16 +157,17 @@ bool fl_log_is_idle(const fl_log *log, int64_t segment) {
 
 int fl_directory_init(fl_directory *directory, size_t n_streams, uint32_t shift) {
     memset(directory, 0, sizeof *directory);
-    directory->most = (size_t)(UINT64_C(1) << 32 >> shift);
-    directory->capacity = FIRST_ROOM;
-    directory->locations = fl_alloc(n_streams * FIRST_ROOM, sizeof *directory->locations);
+    directory->most = (size_t)(fl_limits_in_use.frame_numbers >> shift);
+    directory->capacity = fl_limits_in_use.first_room < directory->most ? fl_limits_in_use.first_room : directory->most;
+    directory->locations = fl_alloc(n_streams * directory->capacity, sizeof *directory->locations);
     directory->oldest = fl_alloc(n_streams, sizeof *directory->oldest);
     return directory->locations && directory->oldest ? FL_OK : FL_NO_MEMORY;
 }
 
 int fl_directory_grow(fl_directory *directory, size_t n_streams) {
     /* By a quarter: the index is what is left to pay once frames are small. */
-    const size_t step = directory->capacity / 4 > FIRST_ROOM ? directory->capacity / 4 : FIRST_ROOM;
+    const size_t least = fl_limits_in_use.first_room, quarter = directory->capacity / 4;
+    const size_t step = quarter > least ? quarter : least;
     const size_t old = directory->capacity;
     const size_t capacity = directory->most - old < step ? directory->most : old + step;
     uint64_t *locations = fl_alloc(n_streams * capacity, sizeof *locations);
@@ -286,7 +294,7 @@ int64_t fl_patterns_intern(fl_patterns *patterns, const int32_t *offsets) {
 int fl_index_init(fl_index *index, size_t cells, size_t n_streams) {
     memset(index, 0, sizeof *index);
     index->cells = cells;
-    index->block_cells = BLOCK_ROWS * n_streams;
+    index->block_cells = fl_limits_in_use.block_rows * n_streams;
     index->blocks = (cells + index->block_cells - 1) / index->block_cells;
     index->newest = fl_alloc(cells, sizeof *index->newest);
     index->patterns = fl_alloc(cells, sizeof(uint16_t));
@@ -456,6 +464,8 @@ void fl_reclaim(fl_store *store) {
     for (size_t i = 0; i < store->n_indexes; i++) {
         store->indexes[i]->overwritten = 0;
     }
+    store->work.reclaims++;
+    store->work.segments_looked_at += store->log.in_use;
     fl_oldest_frames(store, oldest);
     for (size_t i = 0; i < store->n_streams; i++) {
         oldest[i] >>= store->method.shift;
@@ -480,7 +490,8 @@ void fl_reclaim(fl_store *store) {
         const size_t live = count_live(store);
         if (live > 0 || store->writes > 0) {
             store->wants_compaction = live > 0 && 2 * live < held;
-            store->frames_before_check = 2 * live > FIRST_CHECK ? 2 * live : FIRST_CHECK;
+            const size_t first = fl_limits_in_use.first_check;
+            store->frames_before_check = 2 * live > first ? 2 * live : first;
         }
     }
 }

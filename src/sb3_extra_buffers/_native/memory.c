@@ -97,6 +97,10 @@ void fl_free_pages(void *memory, size_t size) {
 
 size_t fl_refused_bytes(void) { return refused_bytes; }
 
-void fl_refuse_allocation(int64_t after) { refuse_after = after; }
+int64_t fl_refuse_allocation(int64_t after) {
+    const int64_t left = refuse_after;
+    refuse_after = after;
+    return left;
+}
 
 size_t fl_padded(size_t size) { return (size + 7) / 8 * 8 + 8; }

@@ -5,16 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CHECK ((size_t)1 << 10)
-#ifdef FL_MIN_SEGMENT /* for fuzzing: small stores have many segments then */
-#define MIN_SEGMENT ((size_t)FL_MIN_SEGMENT)
-#else
-#define MIN_SEGMENT ((size_t)1 << 17)
-#endif
 #define MAX_SEGMENT ((size_t)1 << 28)
 #define MOST_STREAMS ((size_t)1 << 31)
 #define MOST_BYTES ((size_t)1 << 28) /* of an observation: a segment holds 8 frames and more, and offsets in it have 32 bits */
-#define NARROW_LIMIT ((size_t)UINT16_MAX + 1)
 enum { PATIENCE = 16 };
 
 /* -- sizes -------------------------------------------------------------------------------------------------------------------- */
@@ -54,7 +47,7 @@ static size_t power_of_two(size_t size) {
 static size_t segment_bytes_for(const fl_store *store) {
     const size_t frame = store->frame_bytes + 64;
     size_t size = power_of_two(8 * frame);
-    size = size > MIN_SEGMENT ? size : MIN_SEGMENT;
+    size = size > fl_limits_in_use.min_segment ? size : fl_limits_in_use.min_segment;
     const size_t group = power_of_two(2 * (store->staging_bytes + frame));
     size = size > group ? size : group;
     if (store->method.references) {
@@ -149,8 +142,8 @@ fl_store *fl_store_new(const fl_layout *layout, const fl_method *method, size_t 
     store->stride = fl_padded(store->frame_bytes);
     store->patch_limit = store->frame_bytes / 8 > 32 ? store->frame_bytes / 8 : 32;
     store->staging_bytes = staging_bytes_for(store);
-    store->frames_before_check = FIRST_CHECK;
-    store->pattern_limit = NARROW_LIMIT;
+    store->frames_before_check = fl_limits_in_use.first_check;
+    store->pattern_limit = fl_limits_in_use.narrow_patterns;
     store->patience = PATIENCE;
     if (make_streams(store) != FL_OK || fl_directory_init(&store->directory, n_streams, method->shift) != FL_OK ||
         fl_patterns_init(&store->patterns, layout->depth) != FL_OK) {
@@ -215,8 +208,8 @@ int fl_clear(fl_store *store) {
     fl_log_clear(&store->log);
     memset(store->directory.oldest, 0, store->n_streams * sizeof *store->directory.oldest);
     forget_streams(store);
-    store->frames_before_check = FIRST_CHECK;
-    store->pattern_limit = NARROW_LIMIT;
+    store->frames_before_check = fl_limits_in_use.first_check;
+    store->pattern_limit = fl_limits_in_use.narrow_patterns;
     store->wants_compaction = false;
     return FL_OK; /* strays stay: a rollout may be too short to show that its layout does not pay */
 }
@@ -397,6 +390,8 @@ static void become(fl_store *store, fl_store *fresh) {
     store->n_indexes = n_indexes;
     store->writes = old.writes;
     store->patience = old.patience;
+    store->work = old.work;
+    store->work.rebuilds++;
 }
 
 int fl_rebuild(fl_store *store, const fl_layout *layout, const fl_codecs *codecs) {
@@ -428,8 +423,9 @@ int fl_rebuild(fl_store *store, const fl_layout *layout, const fl_codecs *codecs
     }
     if (result == FL_OK) {
         const size_t patterns = fresh->patterns.count, held = 2 * fl_stored_frames(fresh);
-        fresh->pattern_limit = 2 * patterns <= NARROW_LIMIT ? NARROW_LIMIT : 2 * patterns + 4 * store->n_streams;
-        fresh->frames_before_check = held > FIRST_CHECK ? held : FIRST_CHECK; /* not before there is as much to gain */
+        const size_t narrow = fl_limits_in_use.narrow_patterns, first = fl_limits_in_use.first_check;
+        fresh->pattern_limit = 2 * patterns <= narrow ? narrow : 2 * patterns + 4 * store->n_streams;
+        fresh->frames_before_check = held > first ? held : first; /* not before there is as much to gain */
         fresh->wants_compaction = false;
         fresh->strays = same_layout ? store->strays : 0;
         fresh->strays_since = same_layout ? store->strays_since : store->writes;

@@ -489,7 +489,7 @@ static int write_parts(fl_store *store, const fl_write_part *parts, size_t n_par
         }
         store->writes++;
     }
-    if (store->patterns.count > (size_t)UINT16_MAX + 1) {
+    if (store->patterns.count > fl_limits_in_use.narrow_patterns) {
         for (size_t part = 0; part < n_parts; part++) {
             if (!parts[part].index->wide && fl_index_widen(parts[part].index) != FL_OK) {
                 return FL_NO_MEMORY;

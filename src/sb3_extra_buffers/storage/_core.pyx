@@ -37,12 +37,19 @@ cdef extern from "framelog.h":
         size_t cells
     ctypedef struct fl_log:
         size_t segment_bytes, count, in_use
+    ctypedef struct fl_work:
+        uint64_t rebuilds, reclaims, segments_looked_at
+    ctypedef struct fl_limits:
+        size_t first_room, block_rows, min_segment, first_check, narrow_patterns
+        uint64_t frame_numbers
+    fl_limits fl_limits_in_use
     ctypedef struct fl_store:
         fl_layout layout
         size_t n_streams, frame_bytes, obs_bytes, n_indexes
         fl_index **indexes
         fl_log log
         uint64_t patience
+        fl_work work
     ctypedef struct fl_write_part:
         fl_index *index
         const uint8_t *obs
@@ -79,7 +86,7 @@ cdef extern from "framelog.h":
     void fl_tree_set(double *, size_t, const int64_t *, const double *, size_t) nogil
     void fl_tree_find(const double *, size_t, const double *, int64_t *, size_t) nogil
     size_t fl_refused_bytes()
-    void fl_refuse_allocation(int64_t)
+    int64_t fl_refuse_allocation(int64_t)
     size_t fl_patch_length(const uint8_t *, size_t)
 
 cdef enum:
@@ -290,6 +297,8 @@ cdef class Store:
         """Bring observations into one of the two memory orders that C walks; what is returned keeps them alive."""
         cdef int axis
         cdef bint turned = False
+        if obs is None:  # which Cython lets pass for an array
+            raise TypeError("observations are wanted, not None")
         if obs.ndim != self._axes or cnp.PyArray_DIM(obs, 0) != count or (
             <size_t>cnp.PyArray_ITEMSIZE(obs) != self._store.layout.item
         ):
@@ -339,7 +348,7 @@ cdef class Store:
         finally:
             self._end_change()
 
-    def write_cells(self, int index, cnp.ndarray cells, obs):
+    def write_cells(self, int index, cnp.ndarray cells not None, obs):
         """
         Write observations to any cells of an array, of as many environments.
 
@@ -372,7 +381,7 @@ cdef class Store:
         part.out = <uint8_t *>cnp.PyArray_DATA(out)
         return 0
 
-    def read(self, cnp.ndarray rows, columns, int index, out, int other=-1, other_out=None):
+    def read(self, cnp.ndarray rows not None, columns, int index, out, int other=-1, other_out=None):
         """
         Read observations of an array, and of another at the same places; what they share is decoded once.
 
@@ -508,6 +517,16 @@ cdef class Store:
         return self._store.log.in_use
 
     @property
+    def segment_bytes(self):
+        """Bytes of a segment."""
+        return self._store.log.segment_bytes
+
+    @property
+    def work(self):
+        """How often all has been stored again, how often it was asked what can be taken back, and of how many segments."""
+        return self._store.work.rebuilds, self._store.work.reclaims, self._store.work.segments_looked_at
+
+    @property
     def patience(self):
         """How many observations that do not follow from the last one are nothing yet."""
         return self._store.patience
@@ -596,8 +615,24 @@ def refuse_allocation(int64_t after):
     Have one allocation of this thread in C fail.
 
     :param after: After how many others; -1 for none
+    :return: After how many others one was still to fail; -1 where none was
     """
-    fl_refuse_allocation(after)
+    return fl_refuse_allocation(after)
+
+
+def set_limits(**limits):
+    """
+    Change sizes that stores are made with, so that what is rare comes often. An image is only for stores of the same sizes.
+
+    :param limits: Those to change: fields of ``fl_limits``
+    :return: All of them, as they were
+    """
+    global fl_limits_in_use
+    cdef fl_limits wanted = fl_limits_in_use
+    cdef dict before = wanted
+    wanted = {**before, **limits}
+    fl_limits_in_use = wanted
+    return before
 
 
 def encode_patch(const uint8_t[::1] before, const uint8_t[::1] now, size_t row, uint8_t[::1] out, size_t pos, size_t stop,
