@@ -1,11 +1,17 @@
-# Everything runs in .venv, which is made on first use and brought up to date
-# whenever pyproject.toml or constraints.txt change.
+# Everything runs in .venv, which is made on first use and brought up to date whenever pyproject.toml or constraints.txt
+# change. The part that is written in C is compiled again whenever one of its sources changes.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLIENTS := $(VENV)/.installed-clients
+CORE := $(VENV)/.compiled
+NATIVE := src/sb3_extra_buffers/_native
+CORE_SOURCES := setup.py $(wildcard src/sb3_extra_buffers/storage/*.pyx) \
+	$(filter-out $(NATIVE)/fuzz_% $(NATIVE)/test_%,$(wildcard $(NATIVE)/*.c $(NATIVE)/*.h $(NATIVE)/*.inc))
+# Runs a command with a C compiler that is there, or else with one that it installs.
+WITH_COMPILER := $(BIN)/python scripts/with_compiler.py
 DEVELOPMENT := .[all,dev]
 WITH_CLIENTS := .[all,dev,clients]
 
@@ -26,18 +32,33 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
 		printf '%-18s %s\n' "$$name" "$$text"; done
 
-install: $(STAMP) ## Make .venv and install the package with all extras in it
+install: $(CORE) ## Make .venv and install the package with all extras in it
 
 # pip's output goes to a log; if it fails, its end is shown. $(1) is what to install, $(2) how long that takes.
 define install_quietly
 	@echo "Installing $(1) into $(VENV) ($(2); the log is $(VENV)/install.log)"
-	@if ! $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e $(1) > $(VENV)/install.log 2>&1; then \
+	@if ! $(WITH_COMPILER) $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e $(1) > $(VENV)/install.log 2>&1; then \
 		tail -n 40 $(VENV)/install.log; \
 		echo "Installing failed, see above; all of it is in $(VENV)/install.log" >&2; \
 		exit 1; \
 	fi
 	@echo "Installed."
+	@touch $(CORE) # pip has compiled the core
 endef
+
+# The core, compiled to a file beside its source. A fresh install has just done so, which make, having looked before, does not
+# know: hence the second look.
+$(CORE): $(CORE_SOURCES) | $(STAMP)
+	@if [ ! -e $@ ] || [ -n "$$(find $(CORE_SOURCES) -newer $@)" ]; then \
+		echo "Compiling the core (half a minute; the log is $(VENV)/compile.log)"; \
+		if ! $(WITH_COMPILER) $(BIN)/python setup.py build_ext --inplace > $(VENV)/compile.log 2>&1; then \
+			tail -n 40 $(VENV)/compile.log; \
+			echo "Compiling failed, see above; all of it is in $(VENV)/compile.log" >&2; \
+			exit 1; \
+		fi; \
+		echo "Compiled."; \
+	fi
+	@touch $@
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
@@ -49,42 +70,43 @@ $(CLIENTS): $(STAMP)
 	$(call install_quietly,"$(WITH_CLIENTS)",RL Zoo and SBX too: a few minutes)
 	@touch $@
 
-demo: $(STAMP) ## Play Atari, fill SB3's buffer and ours, train with both, compare (3 minutes)
+demo: $(CORE) ## Play Atari, fill SB3's buffer and ours, train with both, compare (3 minutes)
 	@echo "$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)"
 	@$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)
 
-test: $(STAMP) ## Run the fast tests
+test: $(CORE) ## Run the fast tests
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(CLIENTS) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install
+test-all: $(CLIENTS) $(CORE) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install
 	SB3XB_REQUIRE_BROWSER=1 $(PYTEST) $(PYTEST_ARGS)
 
-lint: $(STAMP) ## Check style, formatting and types
+lint: $(CORE) ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(STAMP) ## Put the code into the form that lint wants
+format: $(CORE) ## Put the code into the form that lint wants
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## Compare with SB3's buffers: memory, add, sample, get (20 minutes)
+bench: $(CORE) ## Compare with SB3's buffers: memory, add, sample, get (20 minutes)
 	@set -e; for program in $(BENCHMARKS); do \
 		echo "$(BIN)/python $$program $(BENCH_ARGS)"; \
 		$(BIN)/python "$$program" $(BENCH_ARGS); \
 	done
 
-bench-quick: $(STAMP) ## The same, small and rough (3 minutes)
+bench-quick: $(CORE) ## The same, small and rough (3 minutes)
 	$(BIN)/python benchmarks/buffers.py --quick $(BENCH_ARGS)
 
-bench-long: $(STAMP) ## First fill, starting up, whole training runs, a million transitions (an hour)
+bench-long: $(CORE) ## First fill, starting up, whole training runs, a million transitions (an hour)
 	@$(MAKE) bench BENCHMARKS="$(BENCHMARKS_LONG)"
 
-docs: $(STAMP) ## Build the documentation into docs/_build/html
+docs: $(CORE) ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean: ## Remove what builds and tests leave behind
 	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f $(CORE) src/sb3_extra_buffers/storage/_core.c src/sb3_extra_buffers/storage/_core*.so
 	find src tests benchmarks docs examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## The same, and .venv

@@ -37,6 +37,7 @@ class BuildCore(build_ext):
         else:
             # Python's own flags come first. These promise nothing that the core does not keep: no -march, no fast-math.
             ext.extra_compile_args += ["-std=c11", "-D_GNU_SOURCE", "-O3", "-fno-strict-overflow", "-fvisibility=hidden"]
+            ext.extra_compile_args += ["-g0"]  # Python's flags ask for debug information: ten times the code
             ext.extra_link_args += ["-pthread"]
         ext.extra_compile_args += os.environ.get("SB3XB_CFLAGS", "").split()
         ext.extra_link_args += os.environ.get("SB3XB_LDFLAGS", "").split()
@@ -51,7 +52,7 @@ core = Extension(
     "sb3_extra_buffers.storage._core",
     sources=[str(PACKAGE / "storage" / "_core.pyx"), *(str(NATIVE / name) for name in SOURCES)],
     include_dirs=[str(NATIVE), np.get_include()],
-    depends=[str(path) for path in sorted(NATIVE.glob("*.[hi]*"))],
+    depends=["setup.py", *(str(path) for path in sorted(NATIVE.glob("*.[hi]*")))],
     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
 )
 

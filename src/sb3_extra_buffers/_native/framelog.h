@@ -285,6 +285,8 @@ typedef struct fl_kernels {
     /* Change a frame as a patch of `length` bytes says. FL_READ_AHEAD after the patch are read, FL_WRITE_AHEAD after the
      * frame are written; of the frame only `size` bytes change for good. Tells whether the patch is sound. */
     bool (*apply)(const uint8_t *patch, size_t length, uint8_t *frame, size_t size, size_t row);
+    /* Whether bytes are equal; `a` is what comes from outside. */
+    bool (*same)(const uint8_t *a, const uint8_t *b, size_t size);
     /* A stack of four one-byte frames side by side: whether it is the old one moved on by a frame; `newest` is filled. */
     bool (*moved_words)(const uint8_t *now, const uint8_t *before, size_t pixels, uint8_t *newest);
     /* Bytes `first` to `first + width` of each block of a row of blocks, to or from packed memory. */

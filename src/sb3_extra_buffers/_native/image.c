@@ -302,6 +302,8 @@ static void load_stream(source *from, fl_store *store, size_t i) {
         const bool fits = store->method.references && segments > 0 && staged >= RECORD_PATCHES &&
                           staged + FL_READ_AHEAD <= store->staging_bytes;
         demand(from, fits, "the size of an open group");
+        /* Else numbers would run on into the next group, and be given out twice. */
+        demand(from, (stream->head & (((int64_t)1 << shift) - 1)) == (int64_t)frames - 1, "the length of an open group");
     }
     const uint8_t *staging = frames > 0 ? take(from, staged, 1) : NULL;
     if (from->what != NULL) {

@@ -8,32 +8,43 @@ extern const fl_kernels fl_kernels_baseline;
 #if defined(__x86_64__) || defined(_M_X64)
 extern const fl_kernels fl_kernels_avx2;
 
+/* Asked of the processor itself: what compilers offer for it needs a library that not all of them link (zig does not). */
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <immintrin.h>
 #include <intrin.h>
-static bool has_avx2(void) {
-    int info[4];
-    __cpuid(info, 0);
-    if (info[0] < 7) {
-        return false;
-    }
-    __cpuid(info, 1);
-    const bool saves_registers = (info[2] & (1 << 27)) != 0 && (_xgetbv(0) & 6) == 6;
-    __cpuidex(info, 7, 0);
-    const int avx2_bmi_bmi2 = 1 << 5 | 1 << 3 | 1 << 8;
-    if (!saves_registers || (info[1] & avx2_bmi_bmi2) != avx2_bmi_bmi2) {
-        return false;
-    }
-    __cpuid(info, (int)0x80000001);
-    return (info[2] & (1 << 5)) != 0; /* lzcnt */
-}
+static void ask(unsigned leaf, unsigned *answer) { __cpuidex((int *)answer, (int)leaf, 0); }
+static uint64_t saved_registers(void) { return _xgetbv(0); }
 #else
-static bool has_avx2(void) {
-    __builtin_cpu_init();
-    /* Every processor with BMI2 has LZCNT, which older compilers cannot be asked for. */
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+#include <cpuid.h>
+static void ask(unsigned leaf, unsigned *answer) {
+    __cpuid_count(leaf, 0, answer[0], answer[1], answer[2], answer[3]);
+}
+static uint64_t saved_registers(void) {
+    uint32_t low, high;
+    __asm__ __volatile__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
 }
 #endif
+
+static bool has_avx2(void) {
+    enum { EAX, EBX, ECX };
+    const unsigned xsave = 1u << 27, avx2_bmi_bmi2 = 1u << 5 | 1u << 3 | 1u << 8, lzcnt = 1u << 5;
+    unsigned answer[4];
+    ask(0, answer);
+    if (answer[EAX] < 7) {
+        return false;
+    }
+    ask(1, answer);
+    if (!(answer[ECX] & xsave) || (saved_registers() & 6) != 6) {
+        return false; /* the system does not save the wide registers */
+    }
+    ask(7, answer);
+    if ((answer[EBX] & avx2_bmi_bmi2) != avx2_bmi_bmi2) {
+        return false;
+    }
+    ask(0x80000001, answer);
+    return (answer[ECX] & lzcnt) != 0;
+}
 #endif
 
 const fl_kernels *fl_active = &fl_kernels_baseline;

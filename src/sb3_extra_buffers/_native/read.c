@@ -12,7 +12,9 @@ enum {
     FETCH_HEADERS = 3,
     FETCH_FRAMES = 1,
 };
-#define CACHED ((size_t)1 << 24)   /* a log of fewer bytes is in the processor's caches, about */
+#ifndef CACHED
+#define CACHED ((size_t)1 << 19)   /* a log of fewer bytes is in the processor's second-level cache, about */
+#endif
 #define WORTH_HALVING ((size_t)1 << 21) /* handing over half of a smaller output takes longer than it saves */
 #define CODEC_EFFORT 16            /* how much longer a codec takes for a byte than copying it does */
 

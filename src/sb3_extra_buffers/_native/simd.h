@@ -33,6 +33,18 @@ static inline uint32_t lowest_bit(uint64_t word) { return (uint32_t)__builtin_ct
 static inline uint32_t highest_bit(uint64_t word) { return 63u - (uint32_t)__builtin_clzll(word); }
 #endif
 
+/* What an environment hands over lies in no cache yet; fetching it this far ahead hides most of the wait. Any address will do. */
+enum { FETCH_AHEAD = 1024 };
+#if defined(_MSC_VER) && !defined(__clang__)
+#if defined(_M_X64)
+#define FETCH(address) _mm_prefetch((const char *)(address), _MM_HINT_T0)
+#else
+#define FETCH(address) ((void)(address))
+#endif
+#else
+#define FETCH(address) __builtin_prefetch(address)
+#endif
+
 /* Eight bytes as a number whose lowest byte is the first, on every machine. */
 static inline uint64_t load_word(const uint8_t *at) {
     uint64_t word;

@@ -7,14 +7,14 @@
 
 #define MAX_SEGMENT ((size_t)1 << 28)
 #define MOST_STREAMS ((size_t)1 << 31)
-#define MOST_BYTES ((size_t)1 << 31) /* of an observation */
+#define MOST_BYTES ((size_t)1 << 28) /* of an observation: a segment holds 8 frames and more, and offsets in it have 32 bits */
 enum { PATIENCE = 16 };
 
 /* -- sizes -------------------------------------------------------------------------------------------------------------------- */
 
 static bool layout_makes_sense(const fl_layout *layout) {
     if (layout->item < 1 || layout->outer < 1 || layout->depth < 1 || layout->part < 1 || layout->planes < 1 ||
-        layout->depth > FL_MAX_DEPTH) {
+        layout->depth > FL_MAX_DEPTH || layout->planes > MOST_BYTES || layout->item > 64) {
         return false;
     }
     const size_t limits[] = {layout->part, layout->outer, layout->depth};
@@ -31,7 +31,7 @@ static bool layout_makes_sense(const fl_layout *layout) {
     if (layout->interleave && (layout->outer != 1 || layout->part % (layout->planes * layout->item) != 0)) {
         return false;
     }
-    return layout->planes <= MOST_BYTES && layout->item <= 64 && layout->row < layout->outer * layout->part;
+    return layout->row < layout->outer * layout->part;
 }
 
 static size_t power_of_two(size_t size) {

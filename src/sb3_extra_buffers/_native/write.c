@@ -386,7 +386,7 @@ static int write_observation(fl_store *store, size_t i, const uint8_t *obs, cons
     fl_stream *stream = &store->streams[i];
     /* Without a stack the last observation is the last frame, and needs no copy of its own. */
     const bool whole = depth == 1 && !store->turned;
-    if (stream->known && memcmp(obs, whole ? stream->tail : stream->last, store->obs_bytes) == 0) {
+    if (stream->known && fl_active->same(obs, whole ? stream->tail : stream->last, store->obs_bytes)) {
         return FL_OK;
     }
     uint8_t *scratch = store->frames + 2 * depth * store->stride;

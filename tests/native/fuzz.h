@@ -1,0 +1,30 @@
+/* What the fuzz targets share. A target is one function of bytes, as libFuzzer wants it, and one that makes sound ones. */
+#ifndef FUZZ_H
+#define FUZZ_H
+
+#include "support.h"
+
+enum { MOST_INPUT = 1 << 15 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+size_t fuzz_seed(uint64_t number, uint8_t *out); /* to MOST_INPUT bytes; its size */
+/* Change some of `size` bytes; the new size, at most `room`. */
+size_t fuzz_mutate(chance *from, uint8_t *data, size_t size, size_t room);
+
+/* Choose between the kernels of this processor. */
+static inline void use_kernels(bool best) { fl_active = best ? fl_best_kernels() : fl_kernels_named("baseline"); }
+
+/* Memory that ends where the bytes do, so that the sanitizer sees who reads on. */
+static inline uint8_t *copy_of(const uint8_t *data, size_t size, size_t more) {
+    uint8_t *copy = grab(size + more);
+    if (size > 0) {
+        memcpy(copy, data, size);
+    }
+    return copy;
+}
+
+enum { N_SMALL = 6 };
+/* A small store of one of N_SMALL kinds, with observations in two indexes. */
+fl_store *small_store(size_t kind, uint64_t seed, size_t steps, const fl_codecs *codecs);
+
+#endif

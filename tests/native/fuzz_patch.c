@@ -1,0 +1,114 @@
+/*
+ * Patches: any bytes applied to a frame, and any two frames coded and decoded again. All kernels must do the same.
+ *
+ * An input is: u8 options, u16 size of the frame, u16 bytes of a row, then the frame before and the patch, or both frames.
+ */
+#include "fuzz.h"
+
+enum { HEAD = 5, MOST_FRAME = 2048 };
+
+static bool apply_by(bool best, const uint8_t *patch, size_t length, uint8_t *frame, size_t size, size_t row) {
+    use_kernels(best);
+    return fl_active->apply(patch, length, frame, size, row);
+}
+
+static void apply_any(const uint8_t *before, size_t size, size_t row, const uint8_t *bytes, size_t count) {
+    uint8_t *patch = copy_of(bytes, count, FL_READ_AHEAD);
+    const size_t length = fl_patch_length(patch, count);
+    uint8_t *one = copy_of(before, size, FL_WRITE_AHEAD), *other = copy_of(before, size, FL_WRITE_AHEAD);
+    if (length > 0) {
+        /* What lies behind the patch may be read, but must not matter. */
+        uint8_t *alone = copy_of(bytes, length, FL_READ_AHEAD);
+        memset(alone + length, 0xFF, FL_READ_AHEAD);
+        const bool sound = apply_by(false, patch, length, one, size, row);
+        CHECK(apply_by(true, alone, length, other, size, row) == sound);
+        CHECK(!sound || memcmp(one, other, size) == 0);
+        free(alone);
+    } else {
+        apply_by(true, patch, count, one, size, row); /* not what a store does, but harmless too */
+    }
+    free(patch);
+    free(one);
+    free(other);
+}
+
+static void code_and_decode(const uint8_t *before, const uint8_t *now, size_t size, size_t row, size_t room, uint32_t row_above) {
+    uint8_t *zeros = grab(row + 1), *reference = copy_of(before, size, 0), *frame = copy_of(now, size, 0);
+    uint8_t *patches[2] = {grab(room + FL_READ_AHEAD), grab(room + FL_READ_AHEAD)};
+    size_t ends[2];
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t left = row_above;
+        use_kernels(i == 1);
+        ends[i] = fl_active->encode(reference, frame, size, row, zeros, &left, patches[i], 0, room);
+    }
+    CHECK(ends[0] == ends[1]);
+    if (ends[0] != FL_NO_PATCH) {
+        CHECK(ends[0] <= room && fl_patch_length(patches[0], room) == ends[0]);
+        CHECK(memcmp(patches[0], patches[1], ends[0]) == 0);
+        uint8_t *made = fl_patch_stands_alone(patches[0], ends[0]) ? grab(size + FL_WRITE_AHEAD)
+                                                                   : copy_of(before, size, FL_WRITE_AHEAD);
+        CHECK(fl_active->apply(patches[0], ends[0], made, size, row) && memcmp(made, now, size) == 0);
+        free(made);
+    } else {
+        CHECK(room < 2 * size + 16);
+    }
+    free(zeros);
+    free(reference);
+    free(frame);
+    free(patches[0]);
+    free(patches[1]);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size <= HEAD) {
+        return 0;
+    }
+    const size_t frame = 1 + (size_t)(data[1] | data[2] << 8) % MOST_FRAME;
+    const size_t row = (size_t)(data[3] | data[4] << 8) % (frame + (data[0] & 1 ? 2 : 0)); /* sometimes too long */
+    uint8_t *before = grab(frame), *now = grab(frame);
+    const uint8_t *rest = data + HEAD;
+    size_t left = size - HEAD;
+    const size_t first = left < frame ? left : frame;
+    memcpy(before, rest, first);
+    rest += first;
+    left -= first;
+    if (data[0] & 2) {
+        memcpy(now, before, frame); /* what follows is written over a part of it */
+        const size_t second = left < frame ? left : frame, place = data[0] & 4 ? frame - second : 0;
+        memcpy(now + place, rest, second);
+        code_and_decode(before, now, frame, row < frame ? row : 0, data[0] & 8 ? 2 * frame + 16 : frame / 2 + 2, data[0] >> 4 & 3);
+    } else {
+        apply_any(before, frame, row, rest, left);
+    }
+    free(before);
+    free(now);
+    return 0;
+}
+
+size_t fuzz_seed(uint64_t number, uint8_t *out) {
+    chance from = {number};
+    const size_t size = 1 + below(&from, one_in(&from, 4) ? MOST_FRAME : 200), row = one_in(&from, 3) ? 0 : below(&from, size);
+    uint8_t *before = out + HEAD, *after = before + size, *now = grab(size), *zeros = grab(row + 1);
+    for (size_t i = 0; i < size; i++) {
+        before[i] = i && !one_in(&from, 5) ? before[i - 1] : (uint8_t)draw(&from);
+    }
+    memcpy(now, before, size);
+    change_frame(&from, now, size, row);
+    out[0] = (uint8_t)draw(&from);
+    out[1] = (uint8_t)((size - 1) & 255);
+    out[2] = (uint8_t)((size - 1) >> 8);
+    out[3] = (uint8_t)(row & 255);
+    out[4] = (uint8_t)(row >> 8);
+    size_t end = size;
+    if (out[0] & 2) {
+        memcpy(after, now, size);
+    } else {
+        uint32_t row_above = (uint32_t)below(&from, 2);
+        use_kernels(true);
+        end = fl_active->encode(before, now, size, row, zeros, &row_above, after, 0, 2 * size + 16);
+        CHECK(end != FL_NO_PATCH);
+    }
+    free(now);
+    free(zeros);
+    return HEAD + size + end;
+}

@@ -1,0 +1,25 @@
+/* Tests of the core without Python: `make core-test`, and `make cross-test` on another processor. Silent but for a summary. */
+#include "test_core.h"
+
+static const char *const ALL_KERNELS[] = {"baseline", "avx2"};
+
+int main(void) {
+    size_t runs = 0;
+    for (size_t i = 0; i < sizeof ALL_KERNELS / sizeof *ALL_KERNELS; i++) {
+        const fl_kernels *kernels = fl_kernels_named(ALL_KERNELS[i]);
+        if (kernels == NULL) {
+            printf("%s: this processor has none\n", ALL_KERNELS[i]);
+            continue;
+        }
+        fl_active = kernels;
+        test_kernels();
+        test_stores();
+        test_failures();
+        printf("%s: passed\n", kernels->name);
+        runs++;
+    }
+    test_kernels_agree();
+    test_tree();
+    CHECK(runs > 0 && fl_kernels_named("none of the kind") == NULL);
+    return 0;
+}
