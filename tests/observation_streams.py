@@ -35,7 +35,9 @@ _ALL_METHODS = (
 
 def _is_installed(method: str | None) -> bool:
     name = str(method)
-    needs = {"rle-jit": has_numba, "delta-zstd": has_zstd, "zstd-3": has_zstd, "igzip1": has_igzip, "lz4-frame/1": has_lz4, "lz4-block/0": has_lz4}
+    needs = {"rle-jit": has_numba, "igzip1": has_igzip, "lz4-frame/1": has_lz4, "lz4-block/0": has_lz4}
+    if "zstd" in name:
+        return has_zstd()
     return needs.get(name, lambda: True)()
 
 

@@ -211,7 +211,7 @@ def test_dtypes_of_unknown_keys() -> None:
 def test_dtypes_without_elem_type() -> None:
     """Both keys of ``dtypes`` are optional, for Dict observations too."""
     buffer = CompressedDictReplayBuffer(10, DICT, ACTIONS, "cpu", dtypes={"runs_type": np.uint32}, compression_method="rle")
-    assert buffer.observations["image"]._store.make_coder.runs_type == np.uint32
+    assert buffer.observations["image"]._store.spec.runs_type == np.uint32
 
 
 @each_class

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from observation_streams import METHODS, Stack, Stream, assert_same_bits
+from store_kit import held_bytes
 
 from sb3_extra_buffers.storage import CompressedArray, MemoryUsage
 
@@ -379,12 +380,12 @@ def test_views_cannot_share_frames() -> None:
 
 def test_clear() -> None:
     array, twin = filled()
-    held = array._store.coder.log.held_bytes
+    held = held_bytes(array._store)
     array.clear()
     assert not np.asarray(array).any()
     array[:] = twin
     assert_same_bits(np.asarray(array), twin)
-    assert array._store.coder.log.held_bytes == held
+    assert held_bytes(array._store) == held
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from observation_streams import METHODS, Stack, Stream, assert_same_bits
 
 from sb3_extra_buffers.storage import CompressedArray, FrameStore
+from sb3_extra_buffers.storage._core import refuse_allocation
+from sb3_extra_buffers.storage.layout import FrameLayout
 
 QUICK_METHODS = [method for method in METHODS if method in ("delta", "delta-zstd", "none")]
 
@@ -198,19 +200,25 @@ def test_a_real_stack_is_found_and_kept(length: int, n_envs: int, padding: str) 
 @pytest.mark.parametrize("method", QUICK_METHODS)
 def test_no_memory_to_give_a_stack_up(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it stays, and what is added is stored all the same."""
-    rebuild = FrameStore._rebuild
+    refused: list[int] = []
+    adopt = FrameStore._adopt
 
-    def without_memory(self: FrameStore, layout: Any) -> None:
-        if layout.depth == 1:
-            raise MemoryError
-        rebuild(self, layout)
+    def without_memory(self: FrameStore, layout: FrameLayout) -> bool:
+        if layout.depth > 1:
+            return adopt(self, layout)
+        refuse_allocation(len(refused) % 12)  # another one each time
+        adopted = adopt(self, layout)
+        assert refuse_allocation(-1) == -1 and not adopted
+        refused.append(layout.depth)
+        return adopted
 
-    monkeypatch.setattr(FrameStore, "_rebuild", without_memory)
+    monkeypatch.setattr(FrameStore, "_adopt", without_memory)
     shape = (24, 40)
     array = CompressedArray((300, 1), np.uint8, shape, compression_method=method)
     written = fill(array, scrolling(60, shape, 0))
     written += fill(array, detailed(200, shape), start=60)
     assert frames_an_observation(array) == 24
+    assert len(refused) > 20
     assert_same_bits(array[:260, 0], np.stack(written))
 
 

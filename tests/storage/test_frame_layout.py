@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from observation_streams import Stack, Stream
+from store_kit import image_of, make_store, read_index, store_by
 
 from sb3_extra_buffers.storage.layout import MIN_FRAME_BYTES, FrameLayout, c_order, candidates, memory_order
 from sb3_extra_buffers.storage.stacks import StackSearch
@@ -78,6 +79,42 @@ def test_a_new_axis_of_one_is_not_copied_either() -> None:
     assert one.strides[0] == 0
     taken, turned = memory_order(one, FrameLayout.whole((4, 9, 7), 1))
     assert turned and np.shares_memory(taken, memory) and taken.tobytes() == memory.tobytes()
+
+
+# -- the same in C ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@given(layout=layouts(), n=st.integers(1, 3))
+def test_frames_are_stored_as_their_planes(turned: bool, layout: FrameLayout, n: int) -> None:
+    """Whatever memory order an observation comes in, its frames are what slicing the stack's axis gives, and it is read back."""
+    kind = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[layout.itemsize]
+    stream = Stream(0, n, layout.obs_shape, kind, "noise")
+    store, (index, _) = make_store(stream, "none", rows=2)
+    store_by(store, layout)
+    obs = np.random.default_rng(0).integers(1, 256, (n, *layout.obs_shape)).astype(kind)
+    store.write_row(0, index, np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) if turned else obs)
+    image = image_of(store)
+    for stream_number, frames in enumerate(layout.split(as_bytes(obs))):
+        numbers = image.frame_numbers(index, stream_number)
+        assert [image.frame(stream_number, number) for number in numbers] == [frame.tobytes() for frame in frames]
+        assert image.observation(index, stream_number) == obs[stream_number].tobytes()
+    assert read_index(store, index, 2)[:n].tobytes() == obs.tobytes()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize(("axis", "group", "taken"), [(0, 4, True), (0, 1, True), (2, 7, False)])
+def test_transposed_memory_is_taken_as_it_lies(n: int, axis: int, group: int, taken: bool) -> None:
+    """Also with one environment, where the stride of the first axis may be anything; but not where the stack is elsewhere."""
+    store, (index, _) = make_store(Stream(0, n, (4, 9, 7), np.uint8, "noise"), "delta", rows=2)
+    store_by(store, FrameLayout((4, 9, 7), 1, axis, group))
+    memory = np.random.default_rng(0).integers(0, 256, (n, 9, 7, 4), dtype=np.uint8)
+    obs = memory.transpose(0, 3, 1, 2) if n > 1 else memory[0].transpose(2, 0, 1)[None]
+    store.write_row(0, index, obs)
+    assert image_of(store).turned == taken
+    np.testing.assert_array_equal(read_index(store, index, 2)[:n], obs)
+    last = [store.core.last_observation(stream) for stream in range(n)]
+    np.testing.assert_array_equal(last, as_bytes(obs))
 
 
 KINDS = {

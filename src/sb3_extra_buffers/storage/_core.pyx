@@ -45,6 +45,7 @@ cdef extern from "framelog.h":
     fl_limits fl_limits_in_use
     ctypedef struct fl_store:
         fl_layout layout
+        fl_method method
         size_t n_streams, frame_bytes, obs_bytes, n_indexes
         fl_index **indexes
         fl_log log
@@ -156,6 +157,10 @@ cdef bint _same_layout(const fl_layout *a, const fl_layout *b):
             and a.row == b.row and a.can_turn == b.can_turn and a.interleave == b.interleave)
 
 
+cdef bint _same_method(const fl_method *a, const fl_method *b):
+    return a.references == b.references and a.packs == b.packs and a.shift == b.shift
+
+
 cdef class Store:
     """
     Observations of parallel environments, in any number of arrays that share frames.
@@ -206,6 +211,8 @@ cdef class Store:
                 _same_layout(&sizes, &self._store.layout) and self._store.n_streams == <size_t>n_streams
             ):
                 result, what = FL_DAMAGED, "observations are of another form"
+            elif self._store is not NULL and not _same_method(&method, &self._store.method):
+                result, what = FL_DAMAGED, "observations are coded by another method"
         if what is not NULL:
             raise StorageError(f"the saved observations are damaged: {what.decode()}; load another copy of the file")
         self._check(result)
