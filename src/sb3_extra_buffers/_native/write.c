@@ -390,7 +390,7 @@ static int write_other(fl_store *store, size_t i, const uint8_t *obs, const fl_c
     }
     memcpy(stream->numbers, numbers, depth * sizeof *numbers);
     stream->run = 0;
-    stream->tail_is_newest = numbers[depth - 1] == stream->head;
+    stream->tail_is_newest = numbers[depth - 1] != FL_ZERO && numbers[depth - 1] == stream->head; /* both -1 before the first frame */
     memcpy(stream->last, obs, store->obs_bytes);
     return make_entry(store, stream);
 }
