@@ -27,7 +27,7 @@ FLAGS = {
 LIBRARIES = {"address": ["libasan.so", "libubsan.so"], "thread": ["libtsan.so"]}
 TESTS = {
     "address": ["tests/storage", "tests/buffers", "tests/interrupts", "tests/family"],
-    "thread": sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_threads*.py")),
+    "thread": sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*threads*.py")),
 }
 SETTINGS = {
     # Python frees next to nothing at its end, so leaks are looked for in the C tests alone.
@@ -75,7 +75,7 @@ def main() -> None:
     kind, *pytest_args = sys.argv[1:] or ["address"]
     tests = [] if any((ROOT / arg.partition("::")[0]).exists() for arg in pytest_args) else TESTS[kind]
     if not tests and not pytest_args:
-        print("There are no tests named test_threads*.py")
+        print("There are no tests named test_*threads*.py")
         return
     (ROOT / "build").mkdir(exist_ok=True)
     lib = build(kind)

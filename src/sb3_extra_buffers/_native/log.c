@@ -5,14 +5,10 @@
 
 enum { FEW_SEGMENTS = 3 };
 
-#ifndef FL_MIN_SEGMENT /* smaller for fuzzing: small stores have many segments then */
-#define FL_MIN_SEGMENT ((size_t)1 << 17)
-#endif
-
 fl_limits fl_limits_in_use = {
     .first_room = 64,
     .block_rows = 256,
-    .min_segment = FL_MIN_SEGMENT,
+    .min_segment = (size_t)1 << 17,
     .first_check = (size_t)1 << 10,
     .narrow_patterns = (size_t)UINT16_MAX + 1,
     .frame_numbers = UINT64_C(1) << 32,
