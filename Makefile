@@ -12,6 +12,8 @@ CORE_SOURCES := setup.py $(wildcard src/sb3_extra_buffers/storage/*.pyx) \
 	$(filter-out $(NATIVE)/fuzz_% $(NATIVE)/test_%,$(wildcard $(NATIVE)/*.c $(NATIVE)/*.h $(NATIVE)/*.inc))
 # Runs a command with a C compiler that is there, or else with one that it installs.
 WITH_COMPILER := $(BIN)/python scripts/with_compiler.py
+# What is done with the core alone needs no .venv, and is the business of another Makefile.
+NATIVE_MAKE = $(MAKE) --no-print-directory -C tests/native PYTHON=$(or $(abspath $(wildcard $(BIN)/python)),$(PYTHON))
 DEVELOPMENT := .[all,dev]
 WITH_CLIENTS := .[all,dev,clients]
 
@@ -21,16 +23,18 @@ BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+FUZZ_INPUTS ?= 300000
 
 # One torch thread a test worker: two workers with a pool each would fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all lint format bench bench-quick bench-long docs clean distclean
+.PHONY: core-warnings core-test sanitize fuzz cross cross-test
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
-		printf '%-18s %s\n' "$$name" "$$text"; done
+		printf '%-22s %s\n' "$$name" "$$text"; done
 
 install: $(CORE) ## Make .venv and install the package with all extras in it
 
@@ -80,10 +84,11 @@ test: $(CORE) ## Run the fast tests
 test-all: $(CLIENTS) $(CORE) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install
 	SB3XB_REQUIRE_BROWSER=1 $(PYTEST) $(PYTEST_ARGS)
 
-lint: $(CORE) ## Check style, formatting and types
+lint: $(CORE) ## Check style, formatting and types; the C files compile without warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(WITH_COMPILER) $(NATIVE_MAKE) warnings
 
 format: $(CORE) ## Put the code into the form that lint wants
 	$(BIN)/ruff check --fix .
@@ -103,6 +108,26 @@ bench-long: $(CORE) ## First fill, starting up, whole training runs, a million t
 
 docs: $(CORE) ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+core-warnings: ## Compile the C files with warnings as errors
+	@$(NATIVE_MAKE) warnings
+
+core-test: ## Test the core in C, as it is and with AddressSanitizer and UBSan (2 minutes)
+	@$(NATIVE_MAKE) test
+
+sanitize: $(STAMP) ## The storage and buffer tests with ASan and UBSan, the threads tests with TSan (half an hour)
+	@$(NATIVE_MAKE) test threads
+	$(BIN)/python scripts/sanitize.py address $(PYTEST_ARGS)
+	$(BIN)/python scripts/sanitize.py thread $(PYTEST_ARGS)
+
+fuzz: ## Feed FUZZ_INPUTS broken patches, records and images to the core, with ASan and UBSan
+	@$(NATIVE_MAKE) fuzz FUZZ_INPUTS=$(FUZZ_INPUTS) FUZZ_RESULT=$(abspath $(FUZZ_RESULT))
+
+cross: ## Compile the core for arm64 Linux, musl, macOS and Windows
+	@$(NATIVE_MAKE) cross
+
+cross-test: ## Test the core on an emulated arm64 processor
+	@$(NATIVE_MAKE) cross-test
 
 clean: ## Remove what builds and tests leave behind
 	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,7 +24,7 @@ If there is no C compiler on this machine, install one:
     Windows           the "Desktop development with C++" workload of the Visual Studio Build Tools
 or take the one that comes as a Python package:
     pip install ziglang
-    CC="python -m ziglang cc" pip install ...
+    CC="$(python -c 'import ziglang; print(ziglang.__path__[0])')/zig cc" pip install ...
 """
 
 

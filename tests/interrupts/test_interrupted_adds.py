@@ -148,12 +148,10 @@ def test_one_interrupt_after_another(method: str, depth: int, content: str) -> N
         row = filled.buffer.pos % ROWS
         for _ in range(rng.randint(1, 3)):
             pair = filled.step()
-            if is_cut(lambda pair=pair: add(filled.buffer, pair), rng.randrange(900)):
-                cuts += 1
-                if filled.buffer.pos % ROWS == row:
-                    continue
-            filled.rows[row] = pair  # also if it was cut short when all was done
-            row = filled.buffer.pos % ROWS
+            cuts += is_cut(lambda pair=pair: add(filled.buffer, pair), rng.randrange(900))
+            if filled.buffer.pos % ROWS != row:  # complete, whether it was cut after that or not
+                filled.rows[row] = pair
+                row = filled.buffer.pos % ROWS
         check(filled.buffer, filled.rows, unsure=row)
         filled.add(rng.randint(1, 3))
         check(filled.buffer, filled.rows)

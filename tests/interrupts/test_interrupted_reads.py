@@ -16,7 +16,7 @@ from observation_streams import Stack, Stream, assert_same_bits, assert_same_sam
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
 
 ACTIONS = spaces.Discrete(3)
@@ -62,6 +62,22 @@ def test_a_signal_handler_samples_in_the_middle_of_a_sample() -> None:
         assert_same_samples(kept[-1], nested)
         del kept[:-2]
     assert_same_samples(kept[0], nested)
+
+
+@pytest.mark.timeout(120)
+def test_a_signal_handler_reads_a_rollout_that_another_thread_would_fetch() -> None:
+    """The thread that fetches ahead must not wait for what the interrupted call holds while the handler waits for it."""
+    stream = Stream(0, 2, (1, 40, 40), np.uint8, "game", Stack(4, 0))
+    buffer = CompressedRolloutBuffer(20, space_of(stream), ACTIONS, "cpu", n_envs=2, prefetch=True)
+    for _ in range(20):
+        buffer.add(stream.step()[0], np.zeros((2, 1)), np.zeros(2), np.zeros(2), th.zeros(2, 1), th.zeros(2))
+    next(buffer.get(16))  # flattens it, once
+    instructions = between(lambda: next(buffer.get(16)), 1 << 30, lambda: None)
+    for at in range(0, instructions, 13):
+        read: list[int] = []
+        handler = lambda read=read: read.append(sum(len(batch.observations) for batch in buffer.get(16)))  # noqa: E731
+        between(lambda: next(buffer.get(16)), at, handler)
+        assert read == [40]
 
 
 # -- Ctrl-C -----------------------------------------------------------------------------------------------------------

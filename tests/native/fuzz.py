@@ -8,6 +8,7 @@ With libFuzzer, which follows what its changes lead to, each run starts from sou
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -22,8 +23,15 @@ from typing import Any
 # Share of the inputs, and the longest that makes sense. Patches are small and quick.
 TARGETS = {"patch": (0.7, 4096), "records": (0.15, 128), "image": (0.15, 16384)}
 SEEDS = 120
+NATIVE = Path(__file__).parents[2] / "src" / "sb3_extra_buffers" / "_native"
 # What no machine has is refused, as it would be there; a leak is a finding, too.
 OPTIONS = "allocator_may_return_null=1:max_allocation_size_mb=64:detect_leaks=1"
+
+
+def digest() -> str:
+    """The first digits of a checksum of the core's sources: what was fuzzed."""
+    sources = sorted(path for path in NATIVE.iterdir() if path.suffix in (".c", ".h", ".inc"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 
 
 def run(program: Path, target: str, inputs: int, folder: Path) -> dict[str, Any]:
@@ -82,6 +90,7 @@ def main() -> None:
             "engine": "libFuzzer, AddressSanitizer, UndefinedBehaviorSanitizer"
             if args.libfuzzer
             else "own driver, AddressSanitizer, UndefinedBehaviorSanitizer",
+            "core": digest(),
             "machine": f"{platform.machine()}, {platform.system()}",
             "inputs": total,
             "rows": rows,

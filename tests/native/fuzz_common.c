@@ -18,6 +18,7 @@ fl_store *small_store(size_t kind, uint64_t seed, size_t steps, const fl_codecs 
     const size_t n = 2, rows = 12, bytes = obs_bytes_of(layout);
     int result;
     chance from = {seed};
+    fl_limits_in_use = SMALL_LIMITS;
     fl_store *store = fl_store_new(layout, &SMALL[kind % N_SMALL].method, n, &result);
     CHECK(store != NULL && fl_new_index(store, rows * n) == 0 && fl_new_index(store, rows * n) == 1);
     uint8_t *now = grab(n * bytes), *next = grab(n * bytes), *turned = grab(n * bytes);

@@ -66,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int result;
     const char *what = NULL;
     use_kernels(data[size - 1] & 1);
+    fl_limits_in_use = SMALL_LIMITS;
     uint8_t *image = copy_of(data, size - 1, 0);
     fl_store *store = fl_image_load(image, size - 1, &result, &what);
     free(image);

@@ -35,6 +35,17 @@ static inline size_t below(chance *from, size_t limit) { return (size_t)(draw(fr
 
 static inline bool one_in(chance *from, size_t times) { return below(from, times) == 0; }
 
+/* -- limits at which small stores behave as large ones do: many segments, tables that grow, looking for what is not in use ------- */
+
+static const fl_limits SMALL_LIMITS = {
+    .first_room = 2,
+    .block_rows = 2,
+    .min_segment = 1,
+    .first_check = 8,
+    .narrow_patterns = 16,
+    .frame_numbers = UINT64_C(1) << 32,
+};
+
 /* -- memory for tests, which must not be refused ----------------------------------------------------------------------------- */
 
 static inline void *grab(size_t size) {

@@ -199,4 +199,12 @@ void test_failures(void) {
         }
     }
     test_numbers();
+    const fl_limits usual = fl_limits_in_use;
+    fl_limits_in_use = SMALL_LIMITS; /* many more allocations */
+    for (size_t j = 0; j < 3; j++) {
+        test_memory(&LAYOUTS[0].layout, &METHODS[j]);
+        test_memory_elsewhere(&LAYOUTS[0].layout, &METHODS[j]);
+        test_codec(&LAYOUTS[2].layout, &METHODS[j]);
+    }
+    fl_limits_in_use = usual;
 }

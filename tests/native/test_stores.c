@@ -407,6 +407,15 @@ void test_stores(void) {
             test_any_order(&LAYOUTS[i], &METHODS[j], 100 * i + j);
         }
     }
+    const fl_limits usual = fl_limits_in_use;
+    fl_limits_in_use = SMALL_LIMITS;
+    for (size_t i = 0; i < N_LAYOUTS; i++) {
+        for (size_t j = 0; j < N_METHODS; j++) {
+            test_ring(&LAYOUTS[i], &METHODS[j], 1 + (i + j) % 2, 2 - (i + j) % 2, 7 * i + j);
+            test_any_order(&LAYOUTS[i], &METHODS[j], 7 * i + j);
+        }
+    }
+    fl_limits_in_use = usual;
     for (size_t j = 0; j < 3; j++) { /* what the package uses: delta, delta behind a codec, each frame alone */
         test_long_run(&METHODS[j]);
         test_large_log(&METHODS[j]);

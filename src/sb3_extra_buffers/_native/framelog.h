@@ -83,11 +83,11 @@ typedef struct fl_codecs {
 
 /* A block of coded bytes. They are appended and never changed; whole segments are used again. */
 typedef struct fl_segment {
-    void *block;         /* owns what the others point to */
+    void *block;         /* owns what the others point to; NULL while the segment is idle and has no memory */
     uint8_t *bytes;      /* `segment_bytes`, and FL_READ_AHEAD more */
     int64_t *last_group; /* for each stream, -1 for none */
     size_t used;
-    size_t reserved;     /* promised to groups that began here: a group ends in the segment of its key frame */
+    size_t reserved;     /* bytes of groups that are open here: a group ends in the segment of its key frame */
     size_t frames;
     int64_t newest_key;  /* offset of the key frame stored last, or -1 */
 } fl_segment;
@@ -151,8 +151,7 @@ typedef struct fl_stream {
     bool tail_is_newest;  /* whether `tail` is the newest frame of `last` */
     /* The group that is being written. */
     uint8_t *staging;     /* its record so far */
-    size_t staged;        /* bytes of it */
-    size_t reserved;      /* bytes promised to it in its segment */
+    size_t staged;        /* bytes of it; as many are reserved in its segment */
     uint32_t frames;      /* 0 while there is none */
     uint32_t segment;
     int64_t group;        /* its number, or that of the last one */
@@ -255,7 +254,6 @@ int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, co
 int fl_log_init(fl_log *log, size_t segment_bytes, size_t n_streams);
 void fl_log_free(fl_log *log);
 int fl_log_open_segment(fl_log *log);
-int fl_log_add_segment(fl_log *log); /* idle; its number or an error */
 void fl_log_clear(fl_log *log);
 void fl_log_release(fl_log *log, const int64_t *oldest_group);
 bool fl_log_is_idle(const fl_log *log, int64_t segment);

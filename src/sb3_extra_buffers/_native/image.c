@@ -230,13 +230,10 @@ static int load_segments(source *from, fl_store *store, size_t count) {
     fl_log *log = &store->log;
     const int64_t last_key = (int64_t)log->segment_bytes - (int64_t)store->frame_bytes;
     for (size_t i = 0; i < count && from->what == NULL; i++) {
-        if (log->n_idle == 0) {
-            const int added = fl_log_add_segment(log);
-            if (added < 0) {
-                return added;
-            }
+        const int opened = fl_log_open_segment(log);
+        if (opened != FL_OK) {
+            return opened;
         }
-        fl_log_open_segment(log);
         fl_segment *segment = &log->segments[log->order[i]];
         const size_t used = (size_t)number_up_to(from, log->segment_bytes, "a segment is overfull");
         segment->frames = (size_t)number_up_to(from, SIZE_MAX / 4, "a segment's frames");
@@ -316,14 +313,11 @@ static void load_stream(source *from, fl_store *store, size_t i) {
     if (frames > 0) {
         memcpy(stream->staging, staging, staged);
         demand(from, staging[4] <= CODED, "the kind of an open group");
-        /* What it can still grow to; that is promised to it. */
-        const size_t most = staged + (((size_t)1 << shift) - (size_t)frames) * store->patch_limit;
         stream->frames = (uint32_t)frames;
         stream->segment = store->log.order[segment];
         stream->staged = staged;
-        stream->reserved = most < store->staging_bytes ? most : store->staging_bytes;
         fl_segment *home = &store->log.segments[stream->segment];
-        home->reserved += stream->reserved;
+        home->reserved += staged;
         demand(from, home->reserved <= store->log.segment_bytes - home->used, "an open group has no room in its segment");
     }
 }

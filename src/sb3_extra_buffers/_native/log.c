@@ -5,14 +5,10 @@
 
 enum { FEW_SEGMENTS = 3 };
 
-#ifndef FL_MIN_SEGMENT /* smaller for fuzzing: small stores have many segments then */
-#define FL_MIN_SEGMENT ((size_t)1 << 17)
-#endif
-
 fl_limits fl_limits_in_use = {
     .first_room = 64,
     .block_rows = 256,
-    .min_segment = FL_MIN_SEGMENT,
+    .min_segment = (size_t)1 << 17,
     .first_check = (size_t)1 << 10,
     .narrow_patterns = (size_t)UINT16_MAX + 1,
     .frame_numbers = UINT64_C(1) << 32,
@@ -75,37 +71,58 @@ static int make_room(fl_log *log) {
     return FL_OK;
 }
 
-int fl_log_add_segment(fl_log *log) {
+/* Give a segment its memory, if it has none. */
+static int furnish(fl_log *log, fl_segment *segment) {
+    if (segment->block != NULL) {
+        return FL_OK;
+    }
+    uint8_t *block = fl_alloc_pages(block_bytes(log));
+    if (block == NULL) {
+        return FL_NO_MEMORY;
+    }
+    segment->block = block;
+    segment->last_group = (int64_t *)(void *)block;
+    segment->bytes = block + log->n_streams * sizeof(int64_t);
+    clear_segment(log, segment);
+    return FL_OK;
+}
+
+static int add_segment(fl_log *log) {
     if (log->count >= INT32_MAX) {
         return FL_NO_NUMBERS;
     }
     if (make_room(log) != FL_OK) {
         return FL_NO_MEMORY;
     }
-    uint8_t *block = fl_alloc_pages(block_bytes(log));
-    if (block == NULL) {
-        return FL_NO_MEMORY;
-    }
-    fl_segment *segment = &log->segments[log->count];
-    memset(segment, 0, sizeof *segment);
-    segment->block = block;
-    segment->last_group = (int64_t *)(void *)block;
-    segment->bytes = block + log->n_streams * sizeof(int64_t);
-    clear_segment(log, segment);
-    log->idle[log->n_idle++] = (uint32_t)log->count;
-    return (int)log->count++;
+    memset(&log->segments[log->count], 0, sizeof *log->segments);
+    log->idle[log->n_idle++] = (uint32_t)log->count++;
+    return FL_OK;
 }
 
 int fl_log_open_segment(fl_log *log) {
     if (log->n_idle == 0) {
-        const int added = fl_log_add_segment(log);
-        if (added < 0) {
+        const int added = add_segment(log);
+        if (added != FL_OK) {
             return added;
         }
     }
-    log->order[log->in_use++] = log->idle[--log->n_idle];
+    const uint32_t number = log->idle[log->n_idle - 1];
+    if (furnish(log, &log->segments[number]) != FL_OK) {
+        return FL_NO_MEMORY;
+    }
+    log->n_idle--;
+    log->order[log->in_use++] = number;
     log->opened++;
     return FL_OK;
+}
+
+/* Give memory of idle segments back, but for one, which is needed next. */
+static void give_back(fl_log *log) {
+    for (size_t i = 0; i + 1 < log->n_idle; i++) {
+        fl_segment *segment = &log->segments[log->idle[i]];
+        fl_free_pages(segment->block, block_bytes(log));
+        memset(segment, 0, sizeof *segment);
+    }
 }
 
 void fl_log_clear(fl_log *log) {
@@ -142,6 +159,7 @@ void fl_log_release(fl_log *log, const int64_t *oldest_group) {
         }
     }
     log->in_use = kept;
+    give_back(log);
 }
 
 bool fl_log_is_idle(const fl_log *log, int64_t segment) {

@@ -103,6 +103,11 @@ static const uint64_t *directory_entry(const fl_store *store, size_t i, int64_t 
     return &store->directory.locations[i * capacity + (uint64_t)group % capacity];
 }
 
+/* Whether there is such a segment, with memory. */
+static bool is_there(const fl_store *store, size_t segment) {
+    return segment < store->log.count && store->log.segments[segment].block != NULL;
+}
+
 static int decode(const request *of, int which, const uint8_t *blob, size_t size, uint8_t *out, size_t out_size) {
     return of->codecs->decode(of->codecs->context, which, blob, size, out, out_size);
 }
@@ -140,7 +145,7 @@ static int find_group(const request *of, size_t i, int64_t number, const scratch
     } else {
         segment = (size_t)(location >> 32);
         const size_t offset = (size_t)(location & 0xFFFFFFFF);
-        if (segment >= store->log.count || offset + RECORD_HEADER > segment_bytes) {
+        if (!is_there(store, segment) || offset + RECORD_HEADER > segment_bytes) {
             return FL_DAMAGED;
         }
         record = store->log.segments[segment].bytes + offset;
@@ -184,7 +189,7 @@ static int find_group(const request *of, size_t i, int64_t number, const scratch
         length = size;
     }
     const size_t key = get_u32(body);
-    if (segment >= store->log.count || key > segment_bytes || store->frame_bytes > segment_bytes - key) {
+    if (!is_there(store, segment) || key > segment_bytes || store->frame_bytes > segment_bytes - key) {
         return FL_DAMAGED;
     }
     found->base = store->log.segments[segment].bytes + key;
@@ -208,7 +213,7 @@ static void fetch_group(const fl_store *store, const uint64_t *entry, int distan
     }
     const size_t segment = (size_t)(*entry >> 32), offset = (size_t)(*entry & 0xFFFFFFFF);
     const size_t segment_bytes = store->log.segment_bytes;
-    if (segment >= store->log.count || offset + RECORD_PATCHES + PATCH_PREFIX + 1 > segment_bytes) {
+    if (!is_there(store, segment) || offset + RECORD_PATCHES + PATCH_PREFIX + 1 > segment_bytes) {
         return;
     }
     const uint8_t *memory = store->log.segments[segment].bytes, *record = memory + offset;

@@ -51,7 +51,7 @@ static size_t segment_bytes_for(const fl_store *store) {
     const size_t group = power_of_two(2 * (store->staging_bytes + frame));
     size = size > group ? size : group;
     if (store->method.references) {
-        size_t all = store->n_streams > MAX_SEGMENT / (8 * frame) ? MAX_SEGMENT : power_of_two(8 * store->n_streams * frame);
+        size_t all = store->n_streams > MAX_SEGMENT / (4 * frame) ? MAX_SEGMENT : power_of_two(4 * store->n_streams * frame);
         all = all < MAX_SEGMENT ? all : MAX_SEGMENT;
         size = size > all ? size : all;
     }
@@ -109,7 +109,7 @@ static void forget_streams(fl_store *store) {
         stream->pinned = FL_NO_FRAME;
         stream->run = 0;
         stream->known = stream->tail_is_newest = false;
-        stream->staged = stream->reserved = 0;
+        stream->staged = 0;
         stream->frames = stream->segment = 0;
         stream->group = -1;
         stream->key_segment = -1;
@@ -290,7 +290,13 @@ size_t fl_index_bytes(const fl_store *store) {
            patterns->room * (patterns->depth + 1) * sizeof(int32_t) + patterns->table_room * sizeof(uint32_t);
 }
 
-size_t fl_held_bytes(const fl_store *store) { return store->log.count * store->log.segment_bytes; }
+size_t fl_held_bytes(const fl_store *store) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < store->log.count; i++) {
+        bytes += store->log.segments[i].block != NULL ? store->log.segment_bytes : 0;
+    }
+    return bytes;
+}
 
 /* -- storing everything again ------------------------------------------------------------------------------------------------------ */
 

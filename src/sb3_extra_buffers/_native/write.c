@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    LOOK_AFTER = 100,    /* segments are looked through again once a hundredth of them is new */
+    LOOK_AFTER = 1000,   /* segments are looked through again once a thousandth of them is new */
     MAX_DISTANCE = 4096, /* older frames are stored again rather than referred to: they need not be kept for ever */
     STRAY_COST = 8,      /* observations that make up for one that does not follow */
 };
@@ -16,19 +16,24 @@ static fl_segment *current_segment(const fl_store *store) {
     return &store->log.segments[store->log.order[store->log.in_use - 1]];
 }
 
-/* Make sure that a group of at most `room` bytes can begin in the current segment, and has a place in the directory. */
-static int make_space(fl_store *store, size_t i, int64_t group, size_t room) {
+static bool has_room(const fl_store *store, const fl_segment *segment, size_t bytes) {
+    return bytes <= store->log.segment_bytes - segment->used - segment->reserved;
+}
+
+/* Make sure that the current segment has room for some bytes. */
+static int find_segment(fl_store *store, size_t bytes) {
     fl_log *log = &store->log;
-    if (log->in_use == 0 ||
-        current_segment(store)->used + current_segment(store)->reserved + room > log->segment_bytes) {
-        if (LOOK_AFTER * log->opened >= log->in_use) {
-            fl_reclaim(store);
-        }
-        const int opened = fl_log_open_segment(log);
-        if (opened != FL_OK) {
-            return opened;
-        }
+    if (log->in_use > 0 && has_room(store, current_segment(store), bytes)) {
+        return FL_OK;
     }
+    if (LOOK_AFTER * log->opened >= log->in_use) {
+        fl_reclaim(store);
+    }
+    return fl_log_open_segment(log);
+}
+
+/* Make sure that a group has a place in the directory. */
+static int find_place(fl_store *store, size_t i, int64_t group) {
     fl_directory *directory = &store->directory;
     if ((uint64_t)(group - directory->oldest[i]) < directory->capacity) {
         return FL_OK;
@@ -108,11 +113,10 @@ static int close_group(fl_store *store, size_t i, const fl_codecs *codecs) {
         put_header(stream->staging, body, stream->staging[4], stream->frames);
         memcpy(record, stream->staging, length);
     }
-    segment->reserved -= stream->reserved;
+    segment->reserved -= stream->staged;
     append_record(store, i, stream->group, stream->segment, length, stream->frames);
     stream->references_pay = stream->frames >= 1u << store->method.shift >> 1;
     stream->frames = 0;
-    stream->reserved = 0;
     return FL_OK;
 }
 
@@ -133,12 +137,13 @@ static bool begin_with_patch(fl_store *store, fl_stream *stream, int64_t number,
     const size_t offset = own ? stream->key_offset : (size_t)segment->newest_key;
     const size_t limit = stream->references_pay ? store->frame_bytes / 2 : store->patch_limit;
     const size_t end = encode_patch(store, stream, segment->bytes + offset, frame, RECORD_PATCHES, limit);
-    if (end == FL_NO_PATCH) {
+    if (end == FL_NO_PATCH || !has_room(store, segment, end)) {
         return false;
     }
-    /* A new key frame is stored once patches on the old one have cost as much as it: at most twice the best possible. */
+    /* A new key frame is stored once patches on the old one have cost half as much again as it does: that is never far from the best
+     * possible, and where a game goes on as it was, the smallest in practice. */
     const size_t cost = (own ? stream->key_cost : 0) + end - RECORD_PATCHES;
-    if (cost > store->frame_bytes) {
+    if (cost > store->frame_bytes + store->frame_bytes / 2) {
         return false;
     }
     stream->key_segment = number;
@@ -151,22 +156,19 @@ static bool begin_with_patch(fl_store *store, fl_stream *stream, int64_t number,
 }
 
 /* Begin a group with the blob of a codec, in a stream whose frames have nothing to do with each other. */
-static int begin_with_blob(fl_store *store, fl_stream *stream, const uint8_t *frame, const fl_codecs *codecs, bool *done) {
-    const uint8_t *blob;
-    size_t size;
-    const int coded = encode_frame(store, frame, codecs, &blob, &size);
-    *done = coded == FL_OK && size < store->frame_bytes;
-    if (*done) {
-        put_header(stream->staging, 0, CODED, 0);
-        put_u32(stream->staging + RECORD_HEADER, size);
-        memcpy(stream->staging + RECORD_PATCHES, blob, size);
-        stream->staged = RECORD_PATCHES + size;
-    }
-    return coded;
+static void begin_with_blob(fl_stream *stream, const uint8_t *blob, size_t size) {
+    put_header(stream->staging, 0, CODED, 0);
+    put_u32(stream->staging + RECORD_HEADER, size);
+    memcpy(stream->staging + RECORD_PATCHES, blob, size);
+    stream->staged = RECORD_PATCHES + size;
+}
+
+static size_t key_place(const fl_segment *segment) {
+    return (segment->used + FL_KEY_ALIGNMENT - 1) / FL_KEY_ALIGNMENT * FL_KEY_ALIGNMENT;
 }
 
 static void begin_with_key(fl_store *store, fl_stream *stream, int64_t number, fl_segment *segment, const uint8_t *frame) {
-    const size_t offset = (segment->used + FL_KEY_ALIGNMENT - 1) / FL_KEY_ALIGNMENT * FL_KEY_ALIGNMENT;
+    const size_t offset = key_place(segment);
     memcpy(segment->bytes + offset, frame, store->frame_bytes);
     segment->used = offset + store->frame_bytes;
     segment->newest_key = (int64_t)offset;
@@ -182,28 +184,36 @@ static void begin_with_key(fl_store *store, fl_stream *stream, int64_t number, f
 static int open_group(fl_store *store, size_t i, const uint8_t *frame, const fl_codecs *codecs) {
     fl_stream *stream = &store->streams[i];
     const int64_t group = stream->group + 1;
-    const size_t room = FL_KEY_ALIGNMENT + store->frame_bytes + store->staging_bytes;
-    const int space = make_space(store, i, group, room);
-    if (space != FL_OK) {
-        return space;
+    int result = find_place(store, i, group);
+    if (result != FL_OK) {
+        return result;
     }
-    const uint32_t number = store->log.order[store->log.in_use - 1];
-    fl_segment *segment = &store->log.segments[number];
-    bool begun = begin_with_patch(store, stream, number, segment, frame);
-    if (!begun && !stream->references_pay) {
-        const int coded = begin_with_blob(store, stream, frame, codecs, &begun);
-        if (coded != FL_OK) {
-            return coded;
-        }
+    bool begun = false;
+    if (store->log.in_use > 0) {
+        begun = begin_with_patch(store, stream, store->log.order[store->log.in_use - 1], current_segment(store), frame);
     }
     if (!begun) {
-        begin_with_key(store, stream, number, segment, frame);
+        const uint8_t *blob = NULL;
+        size_t size = store->frame_bytes;
+        if (!stream->references_pay) {
+            result = encode_frame(store, frame, codecs, &blob, &size);
+        }
+        const bool coded = size < store->frame_bytes;
+        if (result == FL_OK) {
+            const size_t key = FL_KEY_ALIGNMENT + store->frame_bytes + RECORD_PATCHES + PATCH_PREFIX;
+            result = find_segment(store, coded ? RECORD_PATCHES + size : key);
+        }
+        if (result != FL_OK) {
+            return result;
+        }
+        if (coded) {
+            begin_with_blob(stream, blob, size);
+        } else {
+            begin_with_key(store, stream, store->log.order[store->log.in_use - 1], current_segment(store), frame);
+        }
     }
-    /* What it can grow to. */
-    const size_t most = stream->staged + ((size_t)1 << store->method.shift) * store->patch_limit - store->patch_limit;
-    stream->reserved = most < store->staging_bytes ? most : store->staging_bytes;
-    segment->reserved += stream->reserved;
-    stream->segment = number;
+    stream->segment = store->log.order[store->log.in_use - 1];
+    current_segment(store)->reserved += stream->staged;
     stream->group = group;
     stream->frames = 1;
     set_location(store, i, group, FL_OPEN_BIT | i);
@@ -226,9 +236,12 @@ static int store_alone(fl_store *store, size_t i, const uint8_t *frame, const fl
         size = store->frame_bytes;
         kind = RAW;
     }
-    const int space = make_space(store, i, stream->head + 1, RECORD_HEADER + size);
-    if (space != FL_OK) {
-        return space;
+    int found = find_place(store, i, stream->head + 1);
+    if (found == FL_OK) {
+        found = find_segment(store, RECORD_HEADER + size);
+    }
+    if (found != FL_OK) {
+        return found;
     }
     fl_segment *segment = current_segment(store);
     put_header(segment->bytes + segment->used, size, kind, 1);
@@ -241,8 +254,10 @@ static int store_alone(fl_store *store, size_t i, const uint8_t *frame, const fl
 static int store_in_group(fl_store *store, size_t i, const uint8_t *frame, const fl_codecs *codecs) {
     fl_stream *stream = &store->streams[i];
     if (stream->frames > 0 && stream->frames < 1u << store->method.shift) {
+        fl_segment *segment = &store->log.segments[stream->segment];
         const size_t end = encode_patch(store, stream, stream->tail, frame, stream->staged, store->patch_limit);
-        if (end != FL_NO_PATCH) {
+        if (end != FL_NO_PATCH && has_room(store, segment, end - stream->staged)) {
+            segment->reserved += end - stream->staged;
             stream->staged = end;
             stream->frames++;
             stream->head++;
@@ -375,8 +390,7 @@ static int write_other(fl_store *store, size_t i, const uint8_t *obs, const fl_c
     }
     memcpy(stream->numbers, numbers, depth * sizeof *numbers);
     stream->run = 0;
-    /* Zeros have no number, and before the first frame the head has none either: then the tail is anything. */
-    stream->tail_is_newest = numbers[depth - 1] != FL_ZERO && numbers[depth - 1] == stream->head;
+    stream->tail_is_newest = numbers[depth - 1] != FL_ZERO && numbers[depth - 1] == stream->head; /* both -1 before the first frame */
     memcpy(stream->last, obs, store->obs_bytes);
     return make_entry(store, stream);
 }

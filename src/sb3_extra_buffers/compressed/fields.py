@@ -62,6 +62,8 @@ class Field:
         )
         self.is_compressed = int(np.prod(obs_shape)) * self.dtype.itemsize >= raw_below
         self.stored_dtype: np.dtype[Any] = elem_type if self.is_compressed else self.dtype
+        # What nearly every observation has, so that nearly every check is two comparisons; None where all are cast.
+        self.usual_dtype = self.dtype if self.stored_dtype == self.dtype else None
         # SB3 reshapes observations of a Discrete space, to as many as there are environments.
         self._is_scalar = isinstance(space, spaces.Discrete)
         self.placeholder = np.empty(lead[1], dtype=NOTHING_TO_STORE.dtype) if self._is_scalar else NOTHING_TO_STORE
@@ -76,11 +78,6 @@ class Field:
             self.observations = np.zeros(shape, dtype=self.dtype)
             if has_next:
                 self.next_observations = np.zeros(shape, dtype=self.dtype)
-
-    @property
-    def takes_as_is(self) -> bool:
-        """Whether observations of the space's own type are stored as they are."""
-        return self.stored_dtype == self.dtype
 
     def accept(self, obs: Any, name: str) -> npt.NDArray[Any]:
         """
@@ -106,16 +103,6 @@ class Field:
 
     def _label(self, name: str) -> str:
         return name if self.key is None else f"{name}[{self.key!r}]"
-
-    def write_row(self, row: int, obs: Any, next_obs: Any) -> None:
-        """
-        Store observations, and what followed, if they are compressed.
-
-        :param row: Number of the row
-        :param obs: As ``accept`` gives them
-        :param next_obs: Likewise; not used where only one of both is kept
-        """
-        self.observations.write_row(row, obs, self.next_observations, next_obs)
 
     def clear(self) -> None:
         """Forget all observations."""

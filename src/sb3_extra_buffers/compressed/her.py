@@ -64,9 +64,14 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
 
     def add(self, *args: Any, **kwargs: Any) -> None:
         lengths = self.ep_length[self.pos]
-        if lengths.any():
+        if any(lengths.tolist()):
             self._touch(self.pos, int((self.ep_start[self.pos] + lengths).max()))
-        super().add(*args, **kwargs)
+        starts = self._current_ep_start.copy()
+        try:
+            super().add(*args, **kwargs)
+        except BaseException:  # the row is going to be written again, as part of the same episodes
+            self._current_ep_start[:] = starts
+            raise
 
     def _compute_episode_length(self, env_idx: int) -> None:
         start = int(self._current_ep_start[env_idx])

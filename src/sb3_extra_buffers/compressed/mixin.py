@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from numpy import ndarray
 from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_extra_buffers.compressed import freed_memory
 from sb3_extra_buffers.compressed.fields import Field
 from sb3_extra_buffers.compressed.parents import (
     HollowParent,
+    adds_as_replay_buffer,
     all_floats,
     each_while_locked,
     full_signature,
@@ -54,6 +56,7 @@ class CompressedBuffer(HollowParent):
 
     _parents_only_store: ClassVar[bool] = False
     _only_reads: ClassVar[bool] = False
+    _adds_as_replay_buffer: ClassVar[bool] = False
 
     observations: Any
     next_observations: Any
@@ -62,6 +65,7 @@ class CompressedBuffer(HollowParent):
         super().__init_subclass__(**kwargs)
         cls._parents_only_store = only_stores(cls, CompressedBuffer)
         cls._only_reads = only_reads(cls, CompressedBuffer)
+        cls._adds_as_replay_buffer = adds_as_replay_buffer(cls, CompressedBuffer)
         cls.__signature__ = full_signature(cls, CompressedBuffer)  # type: ignore[attr-defined]
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
@@ -102,14 +106,14 @@ class CompressedBuffer(HollowParent):
         ]
         self._compressed_fields = [field for field in self._fields if field.is_compressed]
         self._compresses = bool(self._compressed_fields)
-        # Whether ``add`` stores observations past the parent, and whether the parent samples from a view.
-        self._writes_ahead = self._compresses and self._parents_only_store
-        self._samples_view = self._compresses and self._only_reads
         # What nearly every observation that is not a Dict looks like, so that nearly every check is two comparisons.
         self._usual_shape: tuple[int, ...] | None = None
         self._usual_dtype: np.dtype[Any] | None = None
-        if self._fields[0].key is None and self._fields[0].takes_as_is:
-            self._usual_shape, self._usual_dtype = self._fields[0].row_shape, self._fields[0].dtype
+        if self._fields[0].key is None and self._fields[0].usual_dtype is not None:
+            self._usual_shape, self._usual_dtype = self._fields[0].row_shape, self._fields[0].usual_dtype
+        # Whether ``add`` stores observations ahead of the parent, or all that the parent would.
+        self._writes_ahead = self._compresses and self._parents_only_store
+        self._writes_all = self._usual_shape is not None and not self._compresses and self._adds_as_replay_buffer
         self._install()
 
     def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
@@ -156,27 +160,34 @@ class CompressedBuffer(HollowParent):
         """Refuse what cannot be stored before anything is; gives observations as they are stored, in a dict of their own."""
         if self._fields[0].key is None:
             return self._fields[0].accept(obs, name)
-        try:
-            return {field.key: field.accept(obs[field.key], name) for field in self._fields}
-        except (KeyError, TypeError, IndexError):
-            keys = [field.key for field in self._fields]
-            if isinstance(obs, Mapping) and obs.keys() >= set(keys):
-                raise
-            given = sorted(obs) if isinstance(obs, Mapping) else type(obs).__name__
-            raise ValueError(f"{name} must be a dict with the keys {keys}, not {given}") from None
+        accepted = {}
+        for field in self._fields:
+            key = field.key
+            try:
+                given = obs[key]
+            except (KeyError, IndexError, TypeError):
+                keys = sorted(obs) if isinstance(obs, Mapping) else type(obs).__name__
+                raise ValueError(
+                    f"{name} must be a dict with the keys {[field.key for field in self._fields]}, not {keys}"
+                ) from None
+            usual = type(given) is ndarray and given.dtype is field.usual_dtype and given.shape == field.row_shape
+            accepted[key] = given if usual else field.accept(given, name)
+        return accepted
 
     def _write_row(self, obs: Any, next_obs: Any = None) -> tuple[Any, Any]:
         """Store what is compressed in the row that the parent is going to fill; gives what the parent is to store."""
-        first = self._fields[0]
+        first, row = self._fields[0], self.pos
         if first.key is None:
-            first.write_row(self.pos, obs, next_obs)
+            first.observations.write_row(row, obs, first.next_observations, next_obs)
             return first.placeholder, first.placeholder
         for field in self._compressed_fields:
-            key, both = field.key, next_obs is not None
-            field.write_row(self.pos, obs[key], next_obs[key] if both else None)
-            obs[key] = field.placeholder
-            if both:
+            key, array = field.key, field.observations
+            if next_obs is None:
+                array.write_row(row, obs[key])
+            else:
+                array.write_row(row, obs[key], field.next_observations, next_obs[key])
                 next_obs[key] = field.placeholder
+            obs[key] = field.placeholder
         return obs, next_obs
 
     def _view(self) -> Any:
@@ -215,37 +226,74 @@ class CompressedBuffer(HollowParent):
 class CompressedReplay(CompressedBuffer):
     """Mixin for replay buffers."""
 
-    def add(self, obs: Any, next_obs: Any, action: Any, *args: Any, **kwargs: Any) -> None:
+    actions: Any
+    rewards: Any
+    dones: Any
+    timeouts: Any
+    handle_timeout_termination: bool
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *args: Any, **kwargs: Any) -> None:
         """
         Add transitions, see the parent class; what cannot be stored is refused and leaves the buffer as it was.
 
         :param obs: Observations, one an environment
         :param next_obs: What followed; at the end of an episode its last observation
         :param action: Actions
-        :param args: Rewards, dones, infos
+        :param reward: Rewards
+        :param done: Whether episodes ended
+        :param infos: What else environments told
+        :param args: What else the parent takes
         :param kwargs: Likewise
         """
         with self._lock:
             if self.pos >= self.buffer_size:
                 # SB3 counts on and then begins again at 0: between the two the buffer was saved, or Ctrl-C came.
                 self.full, self.pos = True, 0
-            row, full = self.pos, self.full
             if not (
-                type(obs) is type(next_obs) is np.ndarray
+                type(obs) is ndarray
+                and type(next_obs) is ndarray
                 and obs.dtype is next_obs.dtype is self._usual_dtype
                 and obs.shape == next_obs.shape == self._usual_shape
             ):
                 accepted = self._accept(obs, "obs"), self._accept(next_obs, "next_obs")
                 if self._writes_ahead:
                     obs, next_obs = accepted
+            elif self._writes_all and not (args or kwargs):
+                self._write_all(obs, next_obs, action, reward, done, infos)
+                return
+            row, full = self.pos, self.full
             if self._writes_ahead:
-                action.reshape((self.n_envs, self.action_dim))  # refused by SB3 before it stores anything; so it is here
+                action.reshape((self.n_envs, self.action_dim))  # what SB3 refuses before it stores anything; so it is here
                 obs, next_obs = self._write_row(obs, next_obs)
             try:
-                super().add(obs, next_obs, action, *args, **kwargs)
+                if args or kwargs:
+                    super().add(obs, next_obs, action, reward, done, infos, *args, **kwargs)
+                else:
+                    super().add(obs, next_obs, action, reward, done, infos)
             except BaseException:
                 self.pos, self.full = row, full
                 raise
+
+    def _write_all(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        """
+        Do what ``ReplayBuffer.add`` does with vectors, but copy them once.
+
+        SB3 copies everything before it copies it into the buffer. That is nearly all of the time that a vector takes, and
+        what ours may take longer is less than a microsecond, for the lock and the checks.
+        """
+        row = self.pos
+        self.actions[row] = action.reshape((self.n_envs, self.action_dim))
+        self.observations[row] = obs
+        self.next_observations[row] = next_obs
+        self.rewards[row] = reward
+        self.dones[row] = done
+        if self.handle_timeout_termination:
+            truncated = [info.get("TimeLimit.truncated", False) for info in infos]
+            self.timeouts[row] = truncated if any(truncated) else False
+        self.pos = row + 1
+        if row + 1 == self.buffer_size:
+            self.full = True
+            self.pos = 0
 
     def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
         """
@@ -259,7 +307,7 @@ class CompressedReplay(CompressedBuffer):
         with self._lock:
             if not (self.pos or self.full):
                 raise ValueError("cannot sample from an empty buffer: add transitions first")
-            if self._samples_view:
+            if self._only_reads:
                 samples = super(CompressedReplay, self._view()).sample(batch_size, *args, **kwargs)
             else:
                 samples = super().sample(batch_size, *args, **kwargs)
@@ -293,7 +341,7 @@ class CompressedRollout(CompressedBuffer):
             row, full = self.pos, self.full
             if row >= self.buffer_size:
                 raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
-            if not (type(obs) is np.ndarray and obs.dtype is self._usual_dtype and obs.shape == self._usual_shape):
+            if not (type(obs) is ndarray and obs.dtype is self._usual_dtype and obs.shape == self._usual_shape):
                 accepted = self._accept(obs, "obs")
                 if self._writes_ahead:
                     obs = accepted
@@ -322,7 +370,7 @@ class CompressedRollout(CompressedBuffer):
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
-            if self._samples_view:
+            if self._only_reads:
                 samples = super(CompressedRollout, self._view())._get_samples(*args, **kwargs)  # type: ignore[safe-super]
             else:
                 samples = super()._get_samples(*args, **kwargs)  # type: ignore[safe-super]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 
 from sb3_extra_buffers.compressed.sample_view import shallow_copy
@@ -31,6 +31,18 @@ def only_stores(cls: type, mixin: type) -> bool:
     :return: Whether that is known, as it is of SB3's classes
     """
     return all(parent.__module__.startswith(_KNOWN) for parent in _after(cls, mixin) if "add" in vars(parent))
+
+
+def adds_as_replay_buffer(cls: type, mixin: type) -> bool:
+    """
+    Tell whether the parents' ``add`` is that of SB3's ``ReplayBuffer``.
+
+    :param cls: A buffer class
+    :param mixin: What makes it ours
+    :return: Whether it is
+    """
+    adds = (vars(parent)["add"] for parent in _after(cls, mixin) if "add" in vars(parent))
+    return next(adds, None) is ReplayBuffer.add
 
 
 def only_reads(cls: type, mixin: type) -> bool:
@@ -122,7 +134,7 @@ class HollowParent(BaseBuffer):
     def __getstate__(self) -> dict[str, Any]:
         inherited = getattr(super(), "__getstate__", None)  # of every object since Python 3.11
         with self._lock:
-            return LockedState(self.__dict__ if inherited is None else inherited(), self._lock)
+            return LockedState(self.__dict__, self._lock, None if inherited is None else inherited())
 
     def _adopt(self, space: spaces.Space[Any]) -> None:
         self.observation_space = space
@@ -178,7 +190,7 @@ def each_while_locked(batches: Generator[Any, None, None], buffer: Any) -> Gener
     batch = None
     while True:
         with buffer._lock:
-            if batch is not None and not buffer.generator_ready:
+            if not buffer.full or (batch is not None and not buffer.generator_ready):
                 raise RuntimeError("the rollout was reset before all of its minibatches were read; call get() again")
             batch = next(batches, None)
         if batch is None:

@@ -134,6 +134,19 @@ cdef int _decode(void *context, int which, const uint8_t *blob, size_t blob_size
     return FL_OK
 
 
+# Counted up in a child: what other threads were doing when it was forked, nobody does there.
+cdef int _forks = 0
+
+
+def _count_fork():
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
 # -- the store ---------------------------------------------------------------------------------------------------------------------
 
 cdef fl_layout _layout_of(object layout) except *:
@@ -188,6 +201,7 @@ cdef class Store:
     cdef cnp.npy_intp _turned_strides[MOST_AXES]
     cdef bint _writing
     cdef int _reading
+    cdef int _forks
 
     def __init__(self, layout, n_streams, frame_codec, group_codec, references, shift, lock, image=None):
         cdef fl_layout sizes = _layout_of(layout)
@@ -200,6 +214,7 @@ cdef class Store:
         method.references, method.packs, method.shift = references, group_codec is not None, shift
         self._frame_codec, self._group_codec = frame_codec, group_codec
         self._acquire, self._release = lock.acquire, lock.release
+        self._forks = _forks
         self._errors = []
         self._codecs.context, self._codecs.encode, self._codecs.decode = <void *>self, _encode, _decode
         if image is None:
@@ -264,6 +279,7 @@ cdef class Store:
     cdef int _begin_change(self) except -1:
         """Take the lock, to change something."""
         self._acquire()
+        self._notice_fork()
         if self._writing or self._reading:
             self._release()
             raise RuntimeError(
@@ -272,6 +288,10 @@ cdef class Store:
             )
         self._writing = True
         return 0
+
+    cdef void _notice_fork(self) noexcept:
+        if self._forks != _forks:
+            self._forks, self._writing, self._reading = _forks, False, 0
 
     cdef int _end_change(self) except -1:
         self._writing = False
@@ -424,6 +444,7 @@ cdef class Store:
         if count * n_parts * self._store.obs_bytes >= WORTH_ASKING and _cores() > 1:
             threads = 2
         self._acquire()
+        self._notice_fork()
         self._reading += 1
         try:
             with nogil:

@@ -82,6 +82,7 @@ class CompressedArray:
         self._row_shape = (*lead[1:], *self.obs_shape)
         self._stores_as_is = self._store.dtype == self.dtype
         self._rows_are_usual = len(lead) == 2 and len(self.obs_shape) > 0 and 0 not in self.obs_shape
+        self._takes_rows = self._rows_are_usual and self._stores_as_is
 
     @property
     def _store_shape(self) -> tuple[int, ...]:
@@ -211,6 +212,22 @@ class CompressedArray:
         :param beside: The other array
         :param beside_obs: Its observations
         """
+        shape, dtype = self._row_shape, self.dtype
+        if (
+            self._takes_rows
+            and type(obs) is np.ndarray
+            and obs.dtype == dtype
+            and obs.shape == shape
+            and 0 <= row < self._lead[0]
+            and type(beside) is CompressedArray
+            and beside._takes_rows
+            and beside._store is self._store
+            and type(beside_obs) is np.ndarray
+            and beside_obs.dtype == dtype
+            and beside_obs.shape == shape
+        ):  # nearly always, so it comes first and in one step
+            self._store.write_row(row, self._index, obs, beside._index, beside_obs)
+            return
         if self._cells is not None:
             raise ValueError("rows of a view cannot be written; write those of the array that it is a view of")
         if not 0 <= row < self._lead[0]:
@@ -319,6 +336,7 @@ class CompressedArray:
         view = object.__new__(CompressedArray)
         view.__dict__.update(self.__dict__)
         view._cells = cells
+        view._takes_rows = False
         view._lead = cells.shape
         return view
 

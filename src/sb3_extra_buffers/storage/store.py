@@ -201,7 +201,7 @@ class FrameStore:
         :return: A store that holds it alone, as its array 0
         """
         twin = object.__new__(FrameStore)
-        twin.__setstate__(self._state(index))
+        twin.__setstate__({**self._state(index), "lock": StoreLock()})
         return twin
 
     def _state(self, only_index: int) -> dict[str, Any]:

@@ -1,0 +1,160 @@
+"""The lock that everything which belongs to one buffer shares, and states that are saved while it is held."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb3_extra_buffers.storage import CompressedArray, LockedState, StoreLock
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join(30)
+    assert results, "the thread hangs"
+    return results[0]
+
+
+def is_free(lock: StoreLock) -> bool:
+    """Whether another thread could take it."""
+
+    def try_it() -> bool:
+        taken = lock.acquire(blocking=False)
+        if taken:
+            lock.release()
+        return taken
+
+    return bool(in_thread(try_it))
+
+
+def test_only_its_own_thread_takes_it_again() -> None:
+    lock = StoreLock()
+    assert is_free(lock) and not lock.is_mine()
+    with lock, lock:
+        assert lock.is_mine() and not is_free(lock) and not in_thread(lock.is_mine)
+    assert is_free(lock)
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, lambda lock: pickle.loads(pickle.dumps(lock))])
+def test_a_copy_is_another_lock_that_nobody_holds(twin: Callable[[Any], Any]) -> None:
+    lock = StoreLock()
+    with lock:
+        other = twin(lock)
+        assert type(other) is StoreLock and is_free(other)
+    one, same = twin((lock, lock)) if twin is not copy.copy else (lock, lock)
+    assert one is same
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_in_a_forked_child_nobody_holds_it() -> None:
+    lock = StoreLock()
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(30)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if lock.acquire(timeout=20) else 1)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_arrays_that_share_frames_share_their_lock() -> None:
+    lock = StoreLock()
+    one = CompressedArray((4, 2), np.uint8, (30, 30), lock=lock)
+    other = CompressedArray((4, 2), np.uint8, (30, 30), share_with=one)
+    alone = CompressedArray((4, 2), np.uint8, (30, 30))
+    assert one.lock is other.lock is lock is not alone.lock
+    loaded, its_other = pickle.loads(pickle.dumps((one, other)))
+    assert loaded.lock is its_other.lock is not lock
+    assert one.copy().lock is not lock and one.swapaxes(0, 1).lock is lock
+
+
+class Counter:
+    """Two attributes that always change together."""
+
+    def __init__(self) -> None:
+        self.lock, self.number, self.numbers = StoreLock(), 0, [0]
+
+    def count(self) -> None:
+        with self.lock:
+            self.number += 1
+            self.numbers[0] += 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return LockedState(self.__dict__, self.lock)
+
+
+class Choosy(Counter):
+    """A subclass that changes what is saved."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["lock"]
+        state["number"] = -1
+        return state
+
+
+class Watched(Counter):
+    """Changes between the time that its state is asked for and the time that it is saved."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        in_thread(self.count)
+        return state
+
+
+class Unpicklable:
+    """Fails when it is saved, and says whether the lock was held."""
+
+    def __init__(self, lock: StoreLock) -> None:
+        self.lock, self.was_free = lock, True
+
+    def __reduce__(self) -> Any:
+        self.was_free = is_free(self.lock)
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda counter: pickle.loads(pickle.dumps(counter))])
+def test_a_state_is_of_one_moment(twin: Callable[[Any], Any]) -> None:
+    counter = Watched()
+    loaded = twin(counter)
+    assert loaded.number == loaded.numbers[0] == 1
+    assert is_free(counter.lock)
+
+
+def test_a_subclass_may_save_something_else() -> None:
+    counter = Choosy()
+    counter.count()
+    loaded = pickle.loads(pickle.dumps(counter))
+    assert vars(loaded) == {"number": -1, "numbers": [1]}
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, pickle.dumps])
+def test_the_lock_is_held_meanwhile_and_released_if_saving_fails(twin: Callable[[Any], Any]) -> None:
+    counter = Counter()
+    wrong = Unpicklable(counter.lock)
+    counter.numbers.append(wrong)  # type: ignore[arg-type]
+    try:
+        twin(counter)
+    except RuntimeError as error:
+        assert str(error) == "no"
+    assert not wrong.was_free
+    assert is_free(counter.lock)
