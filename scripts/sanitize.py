@@ -44,7 +44,9 @@ def compiler() -> list[str]:
 
 def library(name: str) -> str:
     """Where a library of the compiler is."""
-    found = subprocess.run([*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    found = subprocess.run(
+        [*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     if not Path(found).is_absolute():
         raise SystemExit(f"error: {shlex.join(compiler())} has no {name}; gcc on Linux has one")
     return str(Path(found).resolve())

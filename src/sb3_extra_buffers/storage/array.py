@@ -408,7 +408,7 @@ class CompressedArray:
             sound &= self._row_shape == (*lead[1:], *self.obs_shape)
         else:
             sound &= cells.dtype == np.int64 and cells.shape == lead
-            sound &= cells.size == 0 or (0 <= int(cells.min()) and int(cells.max()) < length)
+            sound &= cells.size == 0 or (int(cells.min()) >= 0 and int(cells.max()) < length)
         if not sound:
             raise StorageError(
                 "the saved observations are damaged: an array is not of the size of its observations; load another copy of "
