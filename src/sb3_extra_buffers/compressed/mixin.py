@@ -32,8 +32,7 @@ from sb3_extra_buffers.storage import MemoryUsage, StoreLock
 _OPTIONS = """
     :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes`` gives
         them; found from the observation space by default. For Dict observations also a mapping from key to such a dict
-    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; the default is the best of
-        what is installed
+    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; ``"delta"`` by default
     :param compression_kwargs: Options of the method, for example ``{"compresslevel": 5}``
     :param decompression_kwargs: Likewise for decompression
     :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)

@@ -36,7 +36,7 @@ class CompressedArray:
     :param obs_shape: Shape of one observation
     :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes``
         gives; found from ``dtype`` by default
-    :param compression_method: Method string; None for the best of what is installed
+    :param compression_method: Method string; None for ``"delta"``
     :param compression_kwargs: Options of the method
     :param decompression_kwargs: Likewise
     :param share_with: Array of the same observations (``next_obs`` beside ``obs``) whose frames to share; the options
