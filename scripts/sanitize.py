@@ -4,7 +4,8 @@ Run tests against the core compiled with a sanitizer, beside the one in use.
     python scripts/sanitize.py address     storage, buffers, interrupts, the family: AddressSanitizer and UBSan
     python scripts/sanitize.py thread      what has threads: ThreadSanitizer
 
-More arguments go to pytest, paths of tests in place of the usual ones. The interpreter is not compiled with the sanitizer, so its library is loaded first by hand.
+More arguments go to pytest, paths of tests in place of the usual ones. The interpreter is not
+compiled with the sanitizer, so its library is loaded first by hand.
 """
 
 from __future__ import annotations
