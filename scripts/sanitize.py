@@ -4,7 +4,8 @@ Run tests against the core compiled with a sanitizer, beside the one in use.
     python scripts/sanitize.py address     storage, buffers, interrupts, the family: AddressSanitizer and UBSan
     python scripts/sanitize.py thread      what has threads: ThreadSanitizer
 
-More arguments go to pytest, paths of tests in place of the usual ones. The interpreter is not compiled with the sanitizer, so its library is loaded first by hand.
+More arguments go to pytest, paths of tests in place of the usual ones. The interpreter is not
+compiled with the sanitizer, so its library is loaded first by hand.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def compiler() -> list[str]:
 
 def library(name: str) -> str:
     """Where a library of the compiler is."""
-    found = subprocess.run([*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    found = subprocess.run(
+        [*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     if not Path(found).is_absolute():
         raise SystemExit(f"error: {shlex.join(compiler())} has no {name}; gcc on Linux has one")
     return str(Path(found).resolve())

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 
 # Python's own `gzip` lives in `compression` on newer versions, so of that only the zstd part is hidden.
 OPTIONAL = ("numba", "zstandard", "lz4", "isal", "backports.zstd", "compression.zstd")
-CODECS = ("rle", "gzip", "none")
+CODECS = (None, "delta", "rle", "gzip", "none")
 
 
 class Blocker(MetaPathFinder):
@@ -32,7 +32,7 @@ def assert_missing(name: str) -> None:
     raise AssertionError(f"{name} is importable: this is no minimal install")
 
 
-def compare(codec: str) -> None:
+def compare(codec: str | None) -> None:
     import numpy as np
     import torch as th
     from gymnasium import spaces
@@ -77,7 +77,7 @@ def main() -> None:
         assert_missing(name)
     for codec in CODECS:
         compare(codec)
-    print("minimal install: " + ", ".join(CODECS) + " equal SB3's buffer")
+    print("minimal install: " + ", ".join(map(str, CODECS)) + " equal SB3's buffer")
 
 
 if __name__ == "__main__":

@@ -9,26 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from observation_streams import CONTENTS, METHODS, Stack, Stream, needs_numba
-from store_kit import Ring, make_store, never_give_up_stacks
+from observation_streams import CONTENTS, METHODS, Stack, Stream
+from store_kit import (
+    Ring,
+    begin_at,
+    head_of,
+    image_of,
+    limits,
+    make_store,
+    never_give_up_stack,
+    read_index,
+    store_by,
+)
 
-from sb3_extra_buffers.storage import CompressedArray, FrameStore, StorageError
-from sb3_extra_buffers.storage import directory as directory_module
-from sb3_extra_buffers.storage.directory import GroupDirectory
+from sb3_extra_buffers.storage import CompressedArray, StorageError
 from sb3_extra_buffers.storage.layout import FrameLayout
 
 REFERENCE = [method for method in METHODS if str(method).startswith("delta")]
-
-
-def begin_at(ring: Ring, number: int) -> None:
-    """Let the frames of an empty store be numbered from somewhere else."""
-    coder = ring.store.coder
-    assert coder.stored_frames == 0
-    group = number >> coder.shift
-    coder.heads[:] = (group << coder.shift) - 1
-    coder.directory.oldest[:] = group
-    if hasattr(coder, "groups"):
-        coder.groups[:] = group - 1
 
 
 @pytest.mark.parametrize("content", ["game", "mixed"])
@@ -39,15 +36,14 @@ def test_frame_numbers_cross_32_bits(method: str | None, content: str, before: i
     stream = Stream(1, 2, (1, 8, 8), np.uint8, content, Stack(4, 0))
     ring = Ring(stream, method, rows=40)
     # The layout must be known from the start, since a store that is built anew counts from zero.
-    ring.store._begin(FrameLayout(stream.obs_shape, 1, 0, 1))
-    begin_at(ring, 2**32 - before)
+    store_by(ring.store, FrameLayout(stream.obs_shape, 1, 0, 1))
+    begin_at(ring.store, 2**32 - before)
     for _ in range(5):
         ring.add(25)
         ring.check()
     if before == 10:
-        assert (ring.store.coder.heads > 2**32).all()
-    again = pickle.loads(pickle.dumps((ring.store, ring.indexes)))
-    ring.store, ring.indexes = again
+        assert all(stream["head"] > 2**32 for stream in image_of(ring.store).streams)
+    ring.store = pickle.loads(pickle.dumps(ring.store))
     ring.add(60)
     ring.check()
 
@@ -56,10 +52,10 @@ def test_frame_numbers_cross_32_bits(method: str | None, content: str, before: i
 def test_numbers_run_past_32_bits_many_times(method: str | None) -> None:
     """Also far beyond: a buffer that runs for years."""
     stream = Stream(2, 1, (1, 8, 8), np.uint8, "noise", Stack(3, 0))
-    for start in (2**33 - 40, 2**40 - 16, 2**62 - 2**20):
+    for start in (2**33 - 40, 2**40 - 16, 2**56 - 2**20):
         ring = Ring(stream, method, rows=20)
-        ring.store._begin(FrameLayout(stream.obs_shape, 1, 0, 1))
-        begin_at(ring, start)
+        store_by(ring.store, FrameLayout(stream.obs_shape, 1, 0, 1))
+        begin_at(ring.store, start)
         ring.add(90)
         ring.check()
 
@@ -69,37 +65,31 @@ def test_numbers_run_past_32_bits_many_times(method: str | None) -> None:
 def test_more_patterns_than_the_index_can_number(method: str | None, limit: int) -> None:
     """Where the table of patterns is full, unused ones are dropped; where all are used, the index gets wider."""
     stream = Stream(3, 2, (1, 6, 8), np.uint8, "mixed", Stack(5, 0, "zeros"), done_rate=0.3)
-    ring = Ring(stream, method, rows=60)
-    rebuilt = 0
-    for _ in range(8):
-        if ring.store.pattern_limit == 1 << 16:
-            ring.store.pattern_limit = limit
-            rebuilt += 1
-        ring.add(25)
+    with limits(narrow_patterns=limit):
+        ring = Ring(stream, method, rows=60)
+        store_by(ring.store, FrameLayout(stream.obs_shape, 1, 0, 1))
+        never_give_up_stack(ring.store)
+        for _ in range(8):
+            ring.add(25)
+            ring.check()
+        assert ring.store.core.work[0] > 1, "the limit was never in force"
+        ring.store = pickle.loads(pickle.dumps(ring.store))
         ring.check()
-    assert rebuilt, "the limit was never in force"
-    twin = pickle.loads(pickle.dumps((ring.store, ring.indexes)))
-    ring.store, ring.indexes = twin
-    ring.check()
+        ring.add(70)
+        ring.check()
 
 
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
-def test_every_pattern_in_use(method: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pattern_in_use(method: str | None) -> None:
     """The same with patterns of which none can be dropped, not by a store that is built anew either."""
-    never_give_up_stacks(monkeypatch)
-    begin = FrameStore._begin
-
-    def begin_small(self: FrameStore, layout: FrameLayout) -> None:
-        begin(self, layout)
-        self.pattern_limit = 40
-
-    monkeypatch.setattr(FrameStore, "_begin", begin_small)
-    array, numbers, frames = shuffled_stacks(method, 300)
-    np.testing.assert_array_equal(array[:, 0], frames[numbers])
-    for row in range(300):  # once more round the ring, now with few patterns
-        array[row] = frames[numbers[row]][None] if row % 7 else 0
-    np.testing.assert_array_equal(array[1:7, 0], frames[numbers[1:7]])
-    assert not array[::7].any()
+    with limits(narrow_patterns=40):
+        array, numbers, frames = shuffled_stacks(method, 300)
+        np.testing.assert_array_equal(array[:, 0], frames[numbers])
+        assert image_of(array._store).indexes[0]["wide"]
+        for row in range(300):  # once more round the ring, now with few patterns
+            array[row] = frames[numbers[row]][None] if row % 7 else 0
+        np.testing.assert_array_equal(array[1:7, 0], frames[numbers[1:7]])
+        assert not array[::7].any()
 
 
 def shuffled_stacks(method: str | None, count: int) -> tuple[CompressedArray, np.ndarray, np.ndarray]:
@@ -107,7 +97,8 @@ def shuffled_stacks(method: str | None, count: int) -> tuple[CompressedArray, np
     rng = np.random.default_rng(0)
     depth = 8
     array = CompressedArray((count, 1), np.uint8, (depth, 32), compression_method=method)
-    array._store._begin(FrameLayout((depth, 32), 1, 0, 1))
+    store_by(array._store, FrameLayout((depth, 32), 1, 0, 1))
+    never_give_up_stack(array._store)
     frames = rng.integers(0, 256, (depth + count, 32), dtype=np.uint8)
     chosen = np.zeros((count, depth), np.int64)
     numbers = np.arange(depth)
@@ -123,79 +114,88 @@ def shuffled_stacks(method: str | None, count: int) -> tuple[CompressedArray, np
 
 
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
-def test_no_write_makes_more_patterns_than_there_are_numbers(method: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_write_makes_more_patterns_than_there_are_numbers(method: str | None) -> None:
     """Not even one of two observations of every stream, each with frames in an order of its own."""
-    never_give_up_stacks(monkeypatch)
     rng = np.random.default_rng(0)
     limit, depth = 64, 8
-    first = CompressedArray((500, 3), np.uint8, (depth, 32), compression_method=method)
-    second = CompressedArray((500, 3), np.uint8, (depth, 32), share_with=first)
-    store = first._store
-    store._begin(FrameLayout((depth, 32), 1, 0, 1))
-    store.next_probe, store.pattern_limit = 0, limit
-    frames = rng.integers(1, 256, (3, depth, 32), dtype=np.uint8)
-    most = 0
-    for row in range(40):
-        pair = [np.stack([rng.permutation(frames[stream]) for stream in range(3)]) for _ in range(2)]
-        first.write_row(row, pair[0], second, pair[1])
-        if store.pattern_limit != limit:
-            break  # the index has become wider
-        most = max(most, len(store.coder.patterns))
-        np.testing.assert_array_equal([first[row], second[row]], pair)
-    assert limit - 12 < most <= limit
+    with limits(narrow_patterns=limit):
+        first = CompressedArray((500, 3), np.uint8, (depth, 32), compression_method=method)
+        second = CompressedArray((500, 3), np.uint8, (depth, 32), share_with=first)
+        store = first._store
+        store_by(store, FrameLayout((depth, 32), 1, 0, 1))
+        never_give_up_stack(store)
+        frames = rng.integers(1, 256, (3, depth, 32), dtype=np.uint8)
+        most = 0
+        for row in range(40):
+            pair = [np.stack([rng.permutation(frames[stream]) for stream in range(3)]) for _ in range(2)]
+            first.write_row(row, pair[0], second, pair[1])
+            np.testing.assert_array_equal([first[row], second[row]], pair)
+            image = image_of(store)
+            if image.indexes[0]["wide"]:
+                break
+            most = max(most, image.head["n_patterns"])
+            assert image.head["n_patterns"] <= limit, "an index of 16 bits names more patterns than that"
+        assert limit - 12 < most <= limit
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["none", *REFERENCE])
-def test_really_more_than_65536_patterns(method: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_really_more_than_65536_patterns(method: str | None) -> None:
     """Seventy thousand different patterns at once."""
-    never_give_up_stacks(monkeypatch)
     array, numbers, frames = shuffled_stacks(method, 70_000)
-    assert len(array._store.coder.patterns) > 1 << 16
-    assert array._store.indexes[0].pattern.dtype == np.uint32
+    assert head_of(array._store)["n_patterns"] > 1 << 16
+    assert image_of(array._store).indexes[0]["wide"]
     rows = np.r_[0:300, np.random.default_rng(0).integers(0, 70_000, 500), 69_700:70_000]
     np.testing.assert_array_equal(array[rows][:, 0], frames[numbers[rows]])
 
 
 @given(data=st.data())
 def test_directory(data: Any) -> None:
-    """Locations of all groups from the oldest on are kept, however the ring of them grows and moves."""
+    """All groups from the oldest on are found, however their ring grows and moves, and it is no larger than it must be."""
     n = data.draw(st.integers(1, 3))
-    directory = GroupDirectory(n)
-    newest = [-1] * n
-    expected: dict[tuple[int, int], int] = {}
-    for _ in range(data.draw(st.integers(1, 12))):
-        stream = data.draw(st.integers(0, n - 1))
-        for _ in range(data.draw(st.integers(1, 150))):
-            newest[stream] += 1
-            location = hash((stream, newest[stream])) & (2**63 - 1)
-            directory.put(stream, newest[stream], location)
-            expected[stream, newest[stream]] = location
-        other = data.draw(st.integers(0, n - 1))
-        directory.oldest[other] = max(directory.oldest[other], newest[other] - data.draw(st.integers(0, 300)), 0)
-        for (which, group), location in expected.items():
-            if group >= directory.oldest[which]:
-                assert directory.locations[which, group % directory.capacity] == location
-    assert directory.capacity <= 64 + 1.5 * max(map(len, [[k for k in expected if k[0] == s] for s in range(n)])) + 64
+    rows = 400
+    with limits(min_segment=1 << 9, first_room=4, block_rows=3):
+        stream = Stream(0, n, (40,), np.uint8, "noise")
+        store, (index, _) = make_store(stream, "none", rows)
+        rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+        twin = np.zeros((rows, n, 40), np.uint8)
+        row, most = [0] * n, 1
+        for _ in range(data.draw(st.integers(1, 12))):
+            which = data.draw(st.integers(0, n - 1))
+            reach = data.draw(st.integers(1, rows))  # a ring of so many rows from here on; what is older stays for a while
+            for _ in range(data.draw(st.integers(1, 150))):
+                row[which] = (row[which] + 1) % reach
+                twin[row[which], which] = rng.integers(0, 256, 40)
+                store.write_cells(index, np.array([row[which] * n + which]), twin[row[which], which][None])
+            groups = image_of(store).directory
+            most = max(most, *(len(part.lists["locations"]) for part in groups))
+            assert read_index(store, index, rows).tobytes() == twin.tobytes()
+        patterns = 8 * 2 * 4 + 32 * 4
+        capacity = (store.core.usage()[3] - patterns - 6 * int(twin.any(2).sum())) / n / 8
+        assert capacity <= 1.35 * most + 3 * 4
 
 
 NUMBERS_A_GROUP = {"delta": 8, "delta-zstd": 64}
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")])
-def test_frame_numbers_run_out(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frame_numbers_run_out(method: str) -> None:
     """
     More frames than the index can tell apart are refused; those that are there stay, and a ring of fewer never ends.
 
     Here the index can tell apart a hundred groups of frames instead of some hundred million.
     """
-    monkeypatch.setattr(directory_module, "FRAME_NUMBERS", 100 * NUMBERS_A_GROUP.get(method, 1))
+    with limits(frame_numbers=100 * NUMBERS_A_GROUP.get(method, 1)):
+        run_out_of_numbers(method)
+
+
+def run_out_of_numbers(method: str) -> None:
     noise = np.random.default_rng(0).integers(1, 256, (400, 2, 8, 8), dtype=np.uint8)
     noise[:, 0] = noise[0, 0]  # the first environment stands still
     array = CompressedArray((200, 2), np.uint8, (8, 8), compression_method=method)
     twin = np.zeros(array.shape, np.uint8)
     row = 0
-    with pytest.raises(StorageError, match=r"environment 1 has no frame numbers left.*smaller buffer"):
+    with pytest.raises(StorageError, match=r"an environment has no frame numbers left.*smaller buffer"):
         for row in range(200):
             array[row] = noise[row]
             twin[row] = noise[row]
@@ -212,11 +212,53 @@ def test_frame_numbers_run_out(method: str, monkeypatch: pytest.MonkeyPatch) -> 
             np.testing.assert_array_equal(np.asarray(array), twin)
 
 
-@needs_numba
+class Frames:
+    """
+    Which frames an observation is made of, the plain way: those of the last one are known, and zeros need none.
+
+    :param layout: The layout
+    """
+
+    def __init__(self, layout: FrameLayout) -> None:
+        self.layout = layout
+        self.last: list[bytes] | None = None
+        self.names: list[int] = []
+        self.stored: list[bytes] = []
+
+    def write(self, obs: np.ndarray) -> None:
+        memory = np.ascontiguousarray(obs).reshape(1, -1).view(np.uint8)
+        frames = [frame.tobytes() for frame in self.layout.split(memory)[0]]
+        if frames == self.last:
+            return
+        moved = self.last is not None and frames[:-1] == self.last[1:]
+        if len(frames) == 1:
+            self.names = [self.store(frames[0])]
+        elif moved:
+            # The newest may be the last one again; else it is new, even if it is dark.
+            again = self.names[-1] == len(self.stored) - 1 and bool(self.stored) and frames[-1] == self.stored[-1]
+            self.names = [*self.names[1:], self.names[-1] if again else self.store(frames[-1])]
+        else:
+            known: dict[bytes, int] = {}
+            for frame, name in zip(self.last or (), self.names, strict=True):
+                if name >= 0:
+                    known.setdefault(frame, name)
+            names = []
+            for frame in frames:
+                if any(frame) and frame not in known:
+                    known[frame] = self.store(frame)
+                names.append(known[frame] if any(frame) else -1)
+            self.names = names
+        self.last = frames
+
+    def store(self, frame: bytes) -> int:
+        self.stored.append(frame)
+        return len(self.stored) - 1
+
+
 @pytest.mark.parametrize("kind", [((1, 7, 9), 0), ((7, 9, 1), 2), ((3, 5, 6), 0), ((5, 6, 3), 2), ((40,), 0), ((5, 8), 1)])
 @given(data=st.data())
-def test_compiled_matching_is_the_same(kind: Any, data: Any) -> None:
-    """Compiled code and NumPy find the same frames in observations that come in any memory order, by rows or cells."""
+def test_the_same_frames_are_found(kind: Any, data: Any) -> None:
+    """Every method finds the frames that a plain model finds, in observations of any memory order, by rows or cells."""
     shape, axis = kind
     depth = data.draw(st.sampled_from([1, 2, 4, 5]))
     content = data.draw(st.sampled_from(CONTENTS))
@@ -225,10 +267,11 @@ def test_compiled_matching_is_the_same(kind: Any, data: Any) -> None:
     stream = Stream(seed, 3, shape, dtype, content, Stack(depth, axis) if depth > 1 else None, done_rate=0.2)
     group = shape[axis] if depth > 1 else stream.obs_shape[axis]
     layout = FrameLayout(stream.obs_shape, stream.dtype.itemsize, axis, group)
-    compiled, plain = (make_store(stream, method, rows=12) for method in ("delta", "none"))
-    for store, _ in (compiled, plain):
-        store._begin(layout)
-        store.next_probe = 0
+    stores = [make_store(stream, method, rows=12) for method in ("delta", "none")]
+    models = [Frames(layout) for _ in range(3)]
+    for store, _ in stores:
+        store_by(store, layout)
+        never_give_up_stack(store)
     twins = np.zeros((2, 12, 3, *stream.obs_shape), stream.dtype)
     rng = np.random.default_rng(seed)
     for row in range(12):
@@ -236,26 +279,28 @@ def test_compiled_matching_is_the_same(kind: Any, data: Any) -> None:
         pair = stream.step()[:2]
         given_obs = [np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) if turned else obs for obs in pair]
         cells = rng.permutation(3)[: data.draw(st.integers(1, 3))] if data.draw(st.booleans()) else None
-        for store, indexes in (compiled, plain):
+        for store, indexes in stores:
             if cells is None:
-                store.write_row(row, list(zip(indexes, given_obs, strict=True)))
+                store.write_row(row, indexes[0], given_obs[0], indexes[1], given_obs[1])
             else:
                 for index, obs in zip(indexes, given_obs, strict=True):
                     store.write_cells(index, 3 * row + cells, obs[cells])
-        streams = slice(None) if cells is None else cells
+        streams = range(3) if cells is None else cells.tolist()
         for twin, obs in zip(twins, pair, strict=True):
-            twin[row, streams] = obs[streams]
-        states = [store.coder.state for store, _ in (compiled, plain)]
-        assert states[0].turned == states[1].turned
-        np.testing.assert_array_equal(states[0].known, states[1].known)
-        np.testing.assert_array_equal(states[0].tail_is_newest, states[1].tail_is_newest)
-        known = states[0].known
-        np.testing.assert_array_equal(compiled[0].coder.last[known], plain[0].coder.last[known])
-        # Frames are numbered otherwise, but the same ones are the same, and in the same order.
-        slots = [[np.unique(of_stream, return_inverse=True)[1].tolist() for of_stream in state.slots] for state in states]
-        assert slots[0] == slots[1]
-    for store, indexes in (compiled, plain):
+            for which in streams:
+                twin[row, which] = obs[which]
+                models[which].write(obs[which])
+        for store, _ in stores:
+            image = image_of(store)
+            for model, state in zip(models, image.streams, strict=True):
+                if model.last is None:
+                    continue
+                # Frames are numbered otherwise, but the same ones are the same, and in the same order.
+                numbers = state.lists["numbers"]
+                order = [np.unique(names, return_inverse=True)[1].tolist() for names in (numbers, model.names)]
+                assert order[0] == order[1]
+                assert [n < 0 for n in numbers] == [n < 0 for n in model.names]
+            assert store.core.usage()[1] == sum(len(model.stored) for model in models)
+    for store, indexes in stores:
         for index, twin in zip(indexes, twins, strict=True):
-            out = np.empty((36, *stream.obs_shape), stream.dtype)
-            store.read(np.arange(36), [(index, out)])
-            assert out.tobytes() == twin.tobytes()
+            assert read_index(store, index, 12).tobytes() == twin.tobytes()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,25 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from observation_streams import CONTENTS, METHODS, PRESENTATIONS, Stack, Stream, assert_same_bits, frames_of, present
-from store_kit import Ring
+from store_kit import Ring, limits
 
-from sb3_extra_buffers.storage import CompressedArray, coder, frame_index, store
+from sb3_extra_buffers.storage import CompressedArray
 from sb3_extra_buffers.storage.layout import FrameLayout
 
 
-@contextmanager
-def tight(compacts: bool) -> Iterator[None]:
+def tight(compacts: bool) -> AbstractContextManager[None]:
     """
-    Make the constants of the store small.
+    Make the sizes of the store small.
 
-    :param compacts: Whether the store is built anew now and then; otherwise segments are only recycled
+    :param compacts: Whether the store is built anew now and then; otherwise segments are only used again
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coder, "_MIN_SEGMENT", 1 << 9)
-        patch.setattr(store, "_FIRST_CHECK", 12 if compacts else 1 << 30)
-        patch.setattr(store, "_BATCH", 5)
-        patch.setattr(frame_index, "_BLOCK_ROWS", 3)
-        yield
+    return limits(min_segment=1 << 9, first_check=12 if compacts else 1 << 30, block_rows=3, first_room=2)
 
 
 steps = st.lists(
@@ -70,13 +63,11 @@ def test_rings(method: str | None, actions: Any, content: str, depth: int, n_env
             elif what == "idle":
                 row = (ring.row - 1) % ring.rows
                 for _ in range(argument):
-                    ring.store.write_row(row, [(ring.indexes[0], ring.twins[1][row])])
+                    ring.store.write_row(row, ring.indexes[0], ring.twins[1][row])
                     ring.twins[0][row] = ring.twins[1][row]
             elif what == "twin":
-                state = ring.store, ring.indexes
-                ring.store, ring.indexes = (
-                    copy.deepcopy(state) if argument == "deepcopy" else pickle.loads(pickle.dumps(state))
-                )
+                twin = copy.deepcopy(ring.store) if argument == "deepcopy" else pickle.loads(pickle.dumps(ring.store))
+                ring.store = twin
             elif what == "clear":
                 ring.store.clear()
                 ring.twins[:] = 0
@@ -108,11 +99,14 @@ def test_arrays_written_anywhere(
         twin = np.zeros(array.shape, np.uint8)
         busy = rng.integers(0, lead[0], rng.integers(1, 4))
         active = tuple(rng.integers(length) for length in lead[1:])
+        last_asked = 0
         for number in range(writes):
             if rng.random() < 0.03:  # one environment for a while, the others stand still with what they have begun
                 active = tuple(rng.integers(length) for length in lead[1:])
-            coder_ = array._store.coder
-            rate = lonely / 10 if coder_.log.has_room(coder_.room) else 10 * lonely
+            core = array._store.core
+            asked, fuller = core.work[1], core.usage()[2] % core.segment_bytes > 0.7 * core.segment_bytes
+            rate = 10 * lonely if fuller or asked != last_asked else lonely / 10
+            last_asked = asked
             row = rng.integers(lead[0]) if rng.random() < rate else rng.choice(busy)
             cell = (row, *active)
             obs = present(next(frames[rng.integers(len(frames))])[None], rng.choice(sorted(PRESENTATIONS)))[0]
@@ -144,7 +138,7 @@ def test_stacks_made_at_will(method: str | None, seed: int, compacts: bool, n_en
     axis = 0 if padding == "first" else 2
     with tight(compacts):
         array = CompressedArray((rows, n_envs, *shape), np.uint8, shape, compression_method=method)
-        array._store._begin(FrameLayout(shape, 1, axis, 1))
+        array._store.core.rebuild(FrameLayout(shape, 1, axis, 1))
         twin = np.zeros(array.shape, np.uint8)
         busy = rng.integers(0, rows, 2)
         last = np.zeros((n_envs, depth, 5, 8), np.uint8)

@@ -27,6 +27,7 @@ _SHIFT = 3
 _DENSE_SHIFT = 6
 _DENSE_LEVEL = 3
 
+
 def fallback_method() -> str:
     """
     Choose the codec for frames that no reference helps.
