@@ -32,7 +32,17 @@ def zig() -> str:
     found = subprocess.run(where, capture_output=True, text=True, check=False)
     if found.returncode != 0:
         print("There is no C compiler here (cc, gcc, clang, $CC): installing the one of the package ziglang", flush=True)
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(CONSTRAINTS), "ziglang"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "-c",
+            str(CONSTRAINTS),
+            "ziglang",
+        ]
         subprocess.run(pip, check=True)
         found = subprocess.run(where, capture_output=True, text=True, check=True)
     # The program itself, not `python -m ziglang`: pip hides installed packages from what it starts to build another one.

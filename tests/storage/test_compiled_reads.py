@@ -107,7 +107,12 @@ def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
     stream = Stream(0, 2, (9, 8), np.uint8, "game")
     store, (one, _) = make_store(stream, "delta", rows=4)
     store.write_row(0, one, stream.step()[0])
-    usual: dict[str, Any] = {"rows": np.zeros(2, np.int64), "columns": np.arange(2), "index": one, "out": np.zeros((2, 9, 8), "u1")}
+    usual: dict[str, Any] = {
+        "rows": np.zeros(2, np.int64),
+        "columns": np.arange(2),
+        "index": one,
+        "out": np.zeros((2, 9, 8), "u1"),
+    }
     assert store.core.read(**usual)
     with pytest.raises((ValueError, TypeError, IndexError)):
         store.core.read(**{**usual, **wrong})

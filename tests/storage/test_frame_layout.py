@@ -87,7 +87,7 @@ def test_a_new_axis_of_one_is_not_copied_either() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 @given(layout=layouts(), n=st.integers(1, 3))
 def test_frames_are_stored_as_their_planes(turned: bool, layout: FrameLayout, n: int) -> None:
-    """Whatever memory order an observation comes in, its frames are what slicing the stack's axis gives, and it is read back."""
+    """Whatever memory order an observation comes in, its frames are slices of the stack's axis, and it is read back."""
     kind = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[layout.itemsize]
     stream = Stream(0, n, layout.obs_shape, kind, "noise")
     store, (index, _) = make_store(stream, "none", rows=2)

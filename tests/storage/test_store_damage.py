@@ -198,7 +198,10 @@ def numbers_of(parts: Image) -> Iterator[tuple[str, int, str]]:
             yield f"pattern in index {which}", index.bytes_at + 4 * index["cells"] + 2 * cell, "<H"
 
 
-@pytest.mark.parametrize(("method", "content"), [("delta", "bits"), ("delta", "game"), ("none", "mixed")] + [("delta-zstd", "game")] * ("delta-zstd" in METHODS))
+@pytest.mark.parametrize(
+    ("method", "content"),
+    [("delta", "bits"), ("delta", "game"), ("none", "mixed")] + [("delta-zstd", "game")] * ("delta-zstd" in METHODS),
+)
 def test_every_number_may_be_any_other(method: str, content: str) -> None:
     """Each number of an image in turn, with every bit flipped and with values at the edges of what is possible."""
     ring, parts = filled(method, content)
@@ -206,7 +209,24 @@ def test_every_number_may_be_any_other(method: str, content: str) -> None:
     for name, at, form in numbers_of(parts):
         size = struct.calcsize(form)
         (before,) = struct.unpack_from(form, parts.image, at)
-        edges = [0, 1, 2, 63, 64, 65, 2**31, 2**32, 2**40, 2**56, 2**56 + 1, 2**63, 2**64 - 1, 2**64 - 2, before + 1, before - 1]
+        edges = [
+            0,
+            1,
+            2,
+            63,
+            64,
+            65,
+            2**31,
+            2**32,
+            2**40,
+            2**56,
+            2**56 + 1,
+            2**63,
+            2**64 - 1,
+            2**64 - 2,
+            before + 1,
+            before - 1,
+        ]
         values = {value % 2 ** (8 * size) for value in edges} | {before ^ 1 << bit for bit in range(8 * size)}
         for value in rng.sample(sorted(values - {before}), 6):
             image = bytearray(parts.image)
@@ -331,7 +351,9 @@ def test_a_damaged_index_does_no_harm(method: str, content: str, data: st.DataOb
     image = bytearray(parts.image)
     for _ in range(data.draw(st.integers(1, 5))):
         index = parts.indexes[data.draw(st.integers(0, 1))]
-        image[data.draw(st.integers(index.bytes_at, index.bytes_at + 6 * index["cells"] - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        image[data.draw(st.integers(index.bytes_at, index.bytes_at + 6 * index["cells"] - 1))] ^= 1 << data.draw(
+            st.integers(0, 7)
+        )
     use(spoiled(ring, image), 0)
 
 

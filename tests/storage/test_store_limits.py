@@ -151,7 +151,7 @@ def test_really_more_than_65536_patterns(method: str | None) -> None:
 
 @given(data=st.data())
 def test_directory(data: Any) -> None:
-    """All groups from the oldest on are found, however the ring of them grows and moves, and it is no larger than it must be."""
+    """All groups from the oldest on are found, however their ring grows and moves, and it is no larger than it must be."""
     n = data.draw(st.integers(1, 3))
     rows = 400
     with limits(min_segment=1 << 9, first_room=4, block_rows=3):

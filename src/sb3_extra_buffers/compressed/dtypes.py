@@ -1,4 +1,4 @@
-"""Choosing types by hand, and compiling ahead of time."""
+"""Choosing types by hand, and compiling ``rle-jit`` ahead of time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def find_buffer_dtypes(
     compression_method: str = "rle",
 ) -> dict[str, np.dtype[Any]]:
     """
-    Find the types in which a buffer stores elements and run lengths, and compile the method if it is a compiled one.
+    Find the types in which a buffer stores elements and run lengths, and compile the method if it is ``rle-jit``.
 
-    Call it before the ``SubprocVecEnv`` workers start, so that the compiler does not hold up the first rollout.
+    Call it before the ``SubprocVecEnv`` workers start, so that numba does not hold up the first rollout.
 
     :param obs_shape: Shape of one observation
     :param elem_dtype: Type of its elements

@@ -32,8 +32,7 @@ from sb3_extra_buffers.storage import MemoryUsage, StoreLock
 _OPTIONS = """
     :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes`` gives
         them; found from the observation space by default. For Dict observations also a mapping from key to such a dict
-    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; the default is the best of
-        what is installed
+    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; ``"delta"`` by default
     :param compression_kwargs: Options of the method, for example ``{"compresslevel": 5}``
     :param decompression_kwargs: Likewise for decompression
     :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)
@@ -113,7 +112,7 @@ class CompressedBuffer(HollowParent):
             self._usual_shape, self._usual_dtype = self._fields[0].row_shape, self._fields[0].usual_dtype
         # Whether ``add`` stores observations ahead of the parent, or all that the parent would.
         self._writes_ahead = self._compresses and self._parents_only_store
-        self._writes_all = self._usual_shape is not None and not self._compresses and self._adds_as_replay_buffer
+        self._writes_all = self._usual_shape is not None and self._adds_as_replay_buffer
         self._install()
 
     def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
@@ -276,15 +275,19 @@ class CompressedReplay(CompressedBuffer):
 
     def _write_all(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """
-        Do what ``ReplayBuffer.add`` does with vectors, but copy them once.
+        Do what ``ReplayBuffer.add`` does, but copy once.
 
         SB3 copies everything before it copies it into the buffer. That is nearly all of the time that a vector takes, and
-        what ours may take longer is less than a microsecond, for the lock and the checks.
+        a good part of what a frame takes that is not in a stack.
         """
         row = self.pos
-        self.actions[row] = action.reshape((self.n_envs, self.action_dim))
-        self.observations[row] = obs
-        self.next_observations[row] = next_obs
+        action = action.reshape((self.n_envs, self.action_dim))  # what SB3 refuses before it stores anything; so it is here
+        if self._compresses:
+            self.observations.write_row(row, obs, self.next_observations, next_obs)
+        else:
+            self.observations[row] = obs
+            self.next_observations[row] = next_obs
+        self.actions[row] = action
         self.rewards[row] = reward
         self.dones[row] = done
         if self.handle_timeout_termination:

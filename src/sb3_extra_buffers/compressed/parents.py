@@ -33,16 +33,26 @@ def only_stores(cls: type, mixin: type) -> bool:
     return all(parent.__module__.startswith(_KNOWN) for parent in _after(cls, mixin) if "add" in vars(parent))
 
 
+# All that ``ReplayBuffer.add`` of SB3 2.7 to 2.9 speaks of.
+_NAMES_IN_ADD = frozenset(
+    (
+        *("observation_space", "n_envs", "obs_shape", "action_dim", "buffer_size", "pos", "full", "optimize_memory_usage"),
+        *("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "handle_timeout_termination"),
+        *("isinstance", "spaces", "Discrete", "reshape", "np", "array", "get"),
+    )
+)
+
+
 def adds_as_replay_buffer(cls: type, mixin: type) -> bool:
     """
-    Tell whether the parents' ``add`` is that of SB3's ``ReplayBuffer``.
+    Tell whether the parents' ``add`` is that of SB3's ``ReplayBuffer``, and that one stores what it is known to store.
 
     :param cls: A buffer class
     :param mixin: What makes it ours
-    :return: Whether it is
+    :return: Whether it is; not so where an SB3 to come has it do more
     """
     adds = (vars(parent)["add"] for parent in _after(cls, mixin) if "add" in vars(parent))
-    return next(adds, None) is ReplayBuffer.add
+    return next(adds, None) is ReplayBuffer.add and _NAMES_IN_ADD.issuperset(ReplayBuffer.add.__code__.co_names)
 
 
 def only_reads(cls: type, mixin: type) -> bool:

@@ -36,7 +36,7 @@ class CompressedArray:
     :param obs_shape: Shape of one observation
     :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes``
         gives; found from ``dtype`` by default
-    :param compression_method: Method string; None for the best of what is installed
+    :param compression_method: Method string; None for ``"delta"``
     :param compression_kwargs: Options of the method
     :param decompression_kwargs: Likewise
     :param share_with: Array of the same observations (``next_obs`` beside ``obs``) whose frames to share; the options
@@ -408,7 +408,7 @@ class CompressedArray:
             sound &= self._row_shape == (*lead[1:], *self.obs_shape)
         else:
             sound &= cells.dtype == np.int64 and cells.shape == lead
-            sound &= cells.size == 0 or (0 <= int(cells.min()) and int(cells.max()) < length)
+            sound &= cells.size == 0 or (int(cells.min()) >= 0 and int(cells.max()) < length)
         if not sound:
             raise StorageError(
                 "the saved observations are damaged: an array is not of the size of its observations; load another copy of "

@@ -5,4 +5,3 @@ from __future__ import annotations
 
 class StorageError(RuntimeError):
     """Stored bytes are damaged: what was asked for cannot be given back."""
-

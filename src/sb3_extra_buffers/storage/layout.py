@@ -106,7 +106,7 @@ class FrameLayout:
 
     @cached_property
     def interleaves(self) -> bool:
-        """Whether codecs get a frame pixel by pixel: red, green and blue have more to do with each other than neighbours have."""
+        """Whether codecs get a frame pixel by pixel: its colours have more to do with each other than neighbours have."""
         return self.outer == 1 and 2 <= self.group <= 4 and len(self.obs_shape) >= 3
 
     def is_turned(self, obs: npt.NDArray[Any]) -> bool:

@@ -66,7 +66,7 @@ class Filling:
     What came of filling a buffer and sampling from it.
 
     :param played_digest: Hash of every transition that was played
-    :param start_up_bytes: What the process grew by on first use of the buffer class: libraries, compiled code
+    :param start_up_bytes: What the process grew by on first use of the buffer class: libraries, mostly
     :param memory_bytes: The most that it grew by since before the buffer was made, also while overwriting a full buffer
     :param memory_history: What it grew by on the way, as pairs of transitions played and bytes
     :param add_filling_us: Median microseconds of ``add`` (one step of all games) until the buffer was full

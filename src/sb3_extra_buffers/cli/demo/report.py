@@ -90,7 +90,7 @@ def notes(comparison: Comparison) -> list[str]:
     if start_up > _WORTH_TELLING:
         lines.append(
             "Libraries: what the first use of each buffer loads on top of SB3 and torch. Ours takes "
-            f"{format_bytes(start_up)} more, mostly compiled code, however large the buffer is."
+            f"{format_bytes(start_up)} more, however large the buffer is."
         )
     return lines
 
