@@ -380,6 +380,7 @@ static int write_other(fl_store *store, size_t i, const uint8_t *obs, const fl_c
             if (stored != FL_OK) {
                 return stored;
             }
+            stream->tail_is_newest = false; /* of what is saved while a codec works on the next frame */
             numbers[j] = stream->head;
             if (stream->pinned == FL_NO_FRAME) {
                 stream->pinned = stream->head; /* in use, though no entry says so yet */
