@@ -253,6 +253,8 @@ cdef class Store:
     cdef int _check(self, int result) except -1:
         """Raise what a code of C says."""
         if result >= 0:
+            if self._errors and self._reading + self._writing <= 1:
+                self._errors = []  # of a codec, but what it was asked for could wait
             return 0
         errors, self._errors = self._errors, []
         if result == FL_CODEC:
