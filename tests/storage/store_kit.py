@@ -138,33 +138,36 @@ class Watched:
     A codec that says when it is called.
 
     :param codec: What does the work
-    :param before: Called with "encode" or "decode"
+    :param call: Called with "encode" or "decode" before, and with "encoded" or "decoded" after that
     """
 
-    def __init__(self, codec: Codec, before: Callable[[str], None]) -> None:
-        self.codec, self.before = codec, before
+    def __init__(self, codec: Codec, call: Callable[[str], None]) -> None:
+        self.codec, self.call = codec, call
 
     def encode(self, data: Any) -> bytes:
-        self.before("encode")
-        return self.codec.encode(data)
+        self.call("encode")
+        blob = self.codec.encode(data)
+        self.call("encoded")
+        return blob
 
     def decode(self, blob: Any, out: Any) -> None:
-        self.before("decode")
+        self.call("decode")
         self.codec.decode(blob, out)
+        self.call("decoded")
 
 
-def watch_codecs(monkeypatch: pytest.MonkeyPatch, before: Callable[[str], None]) -> None:
+def watch_codecs(monkeypatch: pytest.MonkeyPatch, call: Callable[[str], None]) -> None:
     """
     Have the codecs of all stores that are made from now on say when they are called.
 
     :param monkeypatch: Undoes it
-    :param before: Called with "encode" or "decode"
+    :param call: See ``Watched``
     """
     codecs = CoderSpec.codecs
 
     def watched(self: CoderSpec) -> tuple[Any, Any]:
         frame, group = codecs(self)
-        return Watched(frame, before), None if group is None else Watched(group, before)
+        return Watched(frame, call), None if group is None else Watched(group, call)
 
     monkeypatch.setattr(CoderSpec, "codecs", watched)
 
