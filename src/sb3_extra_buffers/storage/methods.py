@@ -90,7 +90,7 @@ class CoderSpec:
     :param runs_type: Type of run lengths, for run-length coding
     :param compression_kwargs: Options of the codec
     :param decompression_kwargs: Likewise
-    :param fallback: Codec for frames that no reference helps, unless an option says otherwise. It is part of the choice, because
+    :param fallback: Codec for frames that no reference helps, unless an option says otherwise. It is part of the choice:
         nothing else can read what it stored
     """
 
