@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 
 # Python's own `gzip` lives in `compression` on newer versions, so of that only the zstd part is hidden.
 OPTIONAL = ("numba", "zstandard", "lz4", "isal", "backports.zstd", "compression.zstd")
-CODECS = (None, "delta", "rle", "gzip", "none")
+CODECS = (None, "delta", "delta-gzip", "rle", "gzip", "none")
 
 
 class Blocker(MetaPathFinder):
@@ -46,6 +46,8 @@ def compare(codec: str | None) -> None:
     theirs = ReplayBuffer(*args, n_envs=n_envs)
     ours = CompressedReplayBuffer(*args, n_envs=n_envs, compression_method=codec)
 
+    assert ours.observations.compression_method == (codec or "delta")
+
     rng = np.random.default_rng(0)
     stack = np.zeros((n_envs, *space.shape), np.uint8)
     for step in range(rows * 2 + 3):  # past the ring's end, twice
@@ -77,7 +79,7 @@ def main() -> None:
         assert_missing(name)
     for codec in CODECS:
         compare(codec)
-    print("minimal install: " + ", ".join(map(str, CODECS)) + " equal SB3's buffer")
+    print("minimal install: " + ", ".join(codec or "the default" for codec in CODECS) + " equal SB3's buffer")
 
 
 if __name__ == "__main__":

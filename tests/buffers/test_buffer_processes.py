@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from buffer_worlds import World, add_transition
 from gymnasium import spaces
-from observation_streams import METHODS, Stack, Stream
+from observation_streams import METHODS, Stack, Stream, assert_same_samples, needs_numba
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
@@ -246,21 +246,64 @@ sys.meta_path.insert(0, Blocker())
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method is None or method.startswith("delta")])
-def test_delta_without_numba(method: str | None, tmp_path: Path) -> None:
-    """The default is ``delta``, whatever is installed; what was saved elsewhere is loaded; numba is not asked for."""
-    path = tmp_path / "buffer.pkl"
-    path.write_bytes(pickle.dumps(pair(0, method)))
-    code = BLOCK + textwrap.dedent("""
-    import pickle
+def test_delta_without_numba(method: str | None) -> None:
+    """The default is the default everywhere, and nothing needs saying."""
+    code = BLOCK + textwrap.dedent(f"""
+    import logging, warnings
+    warnings.simplefilter("error")
+    records = []
+    class Collect(logging.Handler):
+        def emit(self, record):
+            records.append(record)
+    logging.getLogger().addHandler(Collect())
+
     from observation_streams import assert_same_samples, sampled
     from test_buffer_processes import pair
 
-    method = None if sys.argv[1] == "None" else sys.argv[1]
-    with open(sys.argv[2], "rb") as file:
-        loaded = pickle.load(file)
-    for ours, theirs in (pair(1, method), loaded):
-        assert_same_samples(sampled(ours, 1, 32)[0], sampled(theirs, 1, 32)[0])
-        assert ours.observations.compression_method == (method or "delta")
+    for seed in range(3):
+        ours, theirs = pair(seed, {method!r})
+        assert_same_samples(sampled(ours, seed, 32)[0], sampled(theirs, seed, 32)[0])
+    assert ours.observations.compression_method == {method or "delta"!r}
+    assert not [record for record in records if record.name.startswith("sb3_extra_buffers")]
     assert "numba" not in sys.modules
     """)
-    run_program(code, method, path)
+    run_program(code)
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if str(method).startswith("delta")])
+def test_pickled_delta_buffer_without_numba(method: str, tmp_path: Path) -> None:
+    """A buffer that was saved where numba is installed is loaded where it is not, and gives the same samples."""
+    path = tmp_path / "buffer.pkl"
+    ours, theirs = pair(0, method)
+    path.write_bytes(pickle.dumps((ours, theirs)))
+    code = BLOCK + textwrap.dedent("""
+    import pickle
+    from observation_streams import assert_same_samples, sampled
+
+    with open(sys.argv[1], "rb") as file:
+        ours, theirs = pickle.load(file)
+    for seed in range(3):
+        assert_same_samples(sampled(ours, seed, 32)[0], sampled(theirs, seed, 32)[0])
+    assert "numba" not in sys.modules
+    """)
+    run_program(code, path)
+
+
+@needs_numba
+def test_a_pickled_rle_jit_buffer_without_numba(tmp_path: Path) -> None:
+    """``rle-jit`` falls back to plain run lengths, whose bytes are the same, and says what is missing."""
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(pickle.dumps(pair(0, "rle-jit")))
+    code = BLOCK + textwrap.dedent("""
+    import pickle, warnings
+    from observation_streams import assert_same_samples, sampled
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with open(sys.argv[1], "rb") as file:
+            ours, theirs = pickle.load(file)
+        got = sampled(ours, 0, 32)[0]
+    assert any("sb3-extra-buffers[numba]" in str(warning.message) for warning in caught), caught
+    assert_same_samples(got, sampled(theirs, 0, 32)[0])
+    """)
+    run_program(code, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -11,26 +10,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_extra_buffers.codecs import has_numba
-from sb3_extra_buffers.compressed import _sum_tree_numpy, sum_tree
 from sb3_extra_buffers.compressed.sum_tree import SumTree
+from sb3_extra_buffers.storage._core import find_leaves, set_leaves
 
 Floats = npt.NDArray[np.float64]
 
 
-def kernels() -> list[ModuleType]:
-    if not has_numba():
-        return [_sum_tree_numpy]
-    from sb3_extra_buffers.compressed import _sum_tree_kernels
+class PlainTree:
+    """
+    The same in NumPy, level by level.
 
-    return [_sum_tree_numpy, _sum_tree_kernels]
+    :param n_leaves: Number of leaves, a power of two
+    """
 
+    def __init__(self, n_leaves: int) -> None:
+        self.sums = np.zeros(2 * n_leaves)
 
-@pytest.fixture(params=kernels(), ids=lambda module: module.__name__.rsplit("_", 1)[-1])
-def each_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(sum_tree, "_kernels", lambda: request.param)
-    module: ModuleType = request.param
-    return module
+    def set_leaves(self, leaves: npt.NDArray[np.int64], values: Floats) -> None:
+        first = self.sums.size // 2
+        for leaf, value in zip(leaves.tolist(), values.tolist(), strict=True):
+            self.sums[first + leaf] = value
+        while first > 1:
+            below = self.sums[first : 2 * first]
+            self.sums[first // 2 : first] = below[::2] + below[1::2]
+            first //= 2
+
+    def find_leaves(self, targets: Floats) -> npt.NDArray[np.int64]:
+        nodes, left = np.ones(targets.size, np.int64), targets.copy()
+        for _ in range((self.sums.size // 2).bit_length() - 1):
+            nodes *= 2
+            right = (left >= self.sums[nodes]) & (self.sums[nodes + 1] > 0)
+            left[right] -= self.sums[nodes[right]]
+            nodes += right
+        return nodes - self.sums.size // 2
 
 
 def search(leaves: Floats, targets: Floats) -> npt.NDArray[np.int64]:
@@ -46,19 +58,18 @@ def nodes(tree: SumTree) -> Floats:
 whole = st.lists(st.integers(0, 1000).map(float), min_size=1, max_size=70).filter(any)
 
 
-@pytest.mark.parametrize("kernel", kernels(), ids=lambda module: module.__name__.rsplit("_", 1)[-1])
 @given(values=whole, data=st.data())
-@settings(max_examples=60, deadline=None)  # the first call compiles
-def test_finds_what_a_search_in_prefix_sums_finds(kernel: ModuleType, values: list[float], data: st.DataObject) -> None:
+@settings(max_examples=60, deadline=None)
+def test_finds_what_a_search_in_prefix_sums_finds(values: list[float], data: st.DataObject) -> None:
     leaves = np.array(values)
     tree = SumTree(len(values))
-    kernel.set_leaves(nodes(tree), np.arange(len(values)), leaves)
+    set_leaves(nodes(tree), np.arange(len(values)), leaves)
     assert tree.total == leaves.sum()
     targets = np.array(data.draw(st.lists(st.floats(0, tree.total, exclude_max=True), max_size=20)), dtype=np.float64)
     targets = np.concatenate([targets, np.cumsum(leaves)[:-1]])  # and just on the edges
     targets = targets[targets < tree.total]
     found = np.empty(targets.size, dtype=np.int64)
-    kernel.find_leaves(nodes(tree), targets, found)
+    find_leaves(nodes(tree), targets, found)
     np.testing.assert_array_equal(found, search(leaves, targets))
 
 
@@ -70,23 +81,20 @@ updates = st.lists(
 
 
 @given(batches=st.lists(updates, min_size=1, max_size=5), data=st.data())
-@settings(max_examples=60, deadline=None)  # the first call compiles
+@settings(max_examples=60, deadline=None)
 def test_compiled_and_plain_agree_to_the_bit(batches: list[list[tuple[int, float]]], data: st.DataObject) -> None:
-    trees = [(kernel, SumTree(41)) for kernel in kernels()]
+    tree, plain = SumTree(41), PlainTree(64)
     for batch in batches:
         leaves, values = np.array([b[0] for b in batch]), np.array([b[1] for b in batch])
-        for kernel, tree in trees:
-            kernel.set_leaves(nodes(tree), leaves, values)
-    total = trees[0][1].total
-    targets = np.array(data.draw(st.lists(st.floats(0, 1), min_size=1, max_size=20))) * total
-    found = []
-    for kernel, tree in trees:
-        np.testing.assert_array_equal(nodes(tree), nodes(trees[0][1]))
-        if total > 0:
-            found.append(np.empty(targets.size, dtype=np.int64))
-            kernel.find_leaves(nodes(tree), targets, found[-1])
-            np.testing.assert_array_equal(found[-1], found[0])
-            assert (tree.leaves[found[-1]] > 0).all(), "a leaf of 0 was found"
+        set_leaves(nodes(tree), leaves, values)
+        plain.set_leaves(leaves, values)
+        np.testing.assert_array_equal(nodes(tree), plain.sums)
+    targets = np.array(data.draw(st.lists(st.floats(0, 1), min_size=1, max_size=20))) * tree.total
+    if tree.total > 0:
+        found = np.empty(targets.size, dtype=np.int64)
+        find_leaves(nodes(tree), targets, found)
+        np.testing.assert_array_equal(found, plain.find_leaves(targets))
+        assert (tree.leaves[found] > 0).all(), "a leaf of 0 was found"
 
 
 @settings(max_examples=60, deadline=None)
@@ -99,7 +107,7 @@ def test_rounding_never_leads_to_an_empty_leaf(values: list[float]) -> None:
     assert (tree.leaves[tree.find(targets)] > 0).all()
 
 
-def test_many_updates_leave_no_drift(each_kernel: ModuleType) -> None:
+def test_many_updates_leave_no_drift() -> None:
     rng = np.random.default_rng(0)
     tree = SumTree(100)
     for _ in range(3000):
@@ -111,7 +119,7 @@ def test_many_updates_leave_no_drift(each_kernel: ModuleType) -> None:
     assert tree.total == 0.0
 
 
-def test_the_last_value_of_a_leaf_named_twice_counts(each_kernel: ModuleType) -> None:
+def test_the_last_value_of_a_leaf_named_twice_counts() -> None:
     tree = SumTree(5)
     tree.set([3, 1, 3, 3], [1.0, 2.0, 7.0, 4.0])
     np.testing.assert_array_equal(tree.leaves, [0, 2, 0, 4, 0])
@@ -119,14 +127,14 @@ def test_the_last_value_of_a_leaf_named_twice_counts(each_kernel: ModuleType) ->
 
 
 @pytest.mark.parametrize("n_leaves", [1, 2, 3, 8, 9, 1000])
-def test_any_number_of_leaves(n_leaves: int, each_kernel: ModuleType) -> None:
+def test_any_number_of_leaves(n_leaves: int) -> None:
     tree = SumTree(n_leaves)
     tree.set(n_leaves - 1, 2.5)
     assert tree.total == 2.5
     np.testing.assert_array_equal(tree.sample(7), np.full(7, n_leaves - 1))
 
 
-def test_frequencies_are_proportional(each_kernel: ModuleType) -> None:
+def test_frequencies_are_proportional() -> None:
     values = np.random.default_rng(1).uniform(0, 5, 20)
     values[[0, 7, 19]] = 0
     tree = SumTree(20)
@@ -139,7 +147,7 @@ def test_frequencies_are_proportional(each_kernel: ModuleType) -> None:
     assert chi_square < 39.3  # 16 degrees of freedom, p = 0.001; the seed is fixed
 
 
-def test_one_draw_from_each_range(each_kernel: ModuleType) -> None:
+def test_one_draw_from_each_range() -> None:
     tree = SumTree(64)
     tree.set(np.arange(64), 0.1)
     for seed in range(10):
@@ -168,14 +176,31 @@ def test_pickles_its_leaves_only() -> None:
     assert loaded.n_leaves == 1000
 
 
-def test_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    sum_tree._kernels.cache_clear()
-    monkeypatch.setitem(sys.modules, "sb3_extra_buffers.compressed._sum_tree_kernels", None)
-    monkeypatch.delattr("sb3_extra_buffers.compressed._sum_tree_kernels", raising=False)
-    assert sum_tree._kernels() is _sum_tree_numpy
-    sum_tree._kernels.cache_clear()
+def test_what_the_core_takes_for_granted_is_checked() -> None:
+    """Before it works on memory without looking."""
+    sums, leaves, values = np.zeros(8), np.array([1, 3]), np.ones(2)
+    for wrong in (np.zeros(7), np.zeros(6), np.zeros(1), np.zeros(0)):
+        with pytest.raises(ValueError, match="power of two"):
+            set_leaves(wrong, leaves, values)
+        with pytest.raises(ValueError, match="power of two"):
+            find_leaves(wrong, values, leaves)
+    for leaf in (-1, 4, 2**62, -(2**63)):
+        with pytest.raises(IndexError, match="no leaf"):
+            set_leaves(sums, np.array([1, leaf]), values)
+    for other in (np.ones(1), np.ones(3)):
+        with pytest.raises(ValueError):
+            set_leaves(sums, leaves, other)
+        with pytest.raises(ValueError):
+            find_leaves(sums, other, leaves)
+    frozen = np.zeros(8)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError):
+        set_leaves(frozen, leaves, values)
+    assert not sums.any() and not frozen.any()
+    for target in (np.nan, np.inf, -np.inf, -1.0):  # anything but a leaf that there is not
+        found = np.full(1, 99)
+        find_leaves(np.array([0, 3, 1, 2, 1, 0, 1, 1.0]), np.array([target]), found)
+        assert 0 <= found[0] < 4
 
 
 def test_errors() -> None:
