@@ -268,9 +268,7 @@ def startup(results: Results) -> str:
     delta, plain = rows["delta"], rows["zstd-3"]
     lines.append(["first buffer with `zstd-3`", f"{plain['seconds']:.3f} s"])
     lines.append(["first buffer with `delta`, the default", mark(f"{delta['seconds']:.3f} s", delta["reached"]["ready"])])
-    lines.append(
-        ["memory of the code, and of a first small buffer", mark(megabytes(delta["bytes"]), delta["reached"]["code"])]
-    )
+    lines.append(["memory of the code, with a small buffer", mark(megabytes(delta["bytes"]), delta["reached"]["code"])])
     return table(["step", "cost"], lines)
 
 
