@@ -2,8 +2,8 @@
 What starting costs: importing the package on top of stable_baselines3, and how soon the first buffer is ready.
 
 "Ready" is the time from the end of all imports to the end of the first add and sample, in a fresh process. The default method
-is compared with ``zstd-3``, which has nothing of its own to load. Memory is what the import and that first, small buffer add to a
-process that has stable_baselines3 loaded: the code, nearly all of it.
+is compared with ``zstd-3``, which has nothing of its own to load. Memory is what the import and that first, small buffer add
+to a process that has stable_baselines3 loaded: the code, nearly all of it.
 """
 
 from __future__ import annotations
