@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from buffer_worlds import World, add_transition
 from gymnasium import spaces
-from observation_streams import METHODS, Stack, Stream, assert_same_samples
+from observation_streams import METHODS, Stack, Stream
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
@@ -247,7 +247,7 @@ sys.meta_path.insert(0, Blocker())
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method is None or method.startswith("delta")])
 def test_delta_without_numba(method: str | None, tmp_path: Path) -> None:
-    """The default is ``delta``, whatever is installed; a buffer saved elsewhere is loaded, and goes on; numba is not asked for."""
+    """The default is ``delta``, whatever is installed; what was saved elsewhere is loaded; numba is not asked for."""
     path = tmp_path / "buffer.pkl"
     path.write_bytes(pickle.dumps(pair(0, method)))
     code = BLOCK + textwrap.dedent("""

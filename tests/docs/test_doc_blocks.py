@@ -158,6 +158,8 @@ FINE = {"cd", "git"}
 
 
 def check_command(words: list[str]) -> None:
+    while re.match(r"[A-Z_]+=", words[0]):  # set in the environment of the command
+        words = words[1:]
     program, *rest = words
     if program not in FINE:
         assert program in CHECKS, f"say in CHECKS how to check {program!r}"

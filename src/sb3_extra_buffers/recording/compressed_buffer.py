@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.codecs import has_numba, has_zstd
+from sb3_extra_buffers.codecs import has_zstd
 from sb3_extra_buffers.recording.buffers import RecordBuffer
 from sb3_extra_buffers.recording.checks import FeatureSpec
 from sb3_extra_buffers.recording.columns import Column, Rows
@@ -21,7 +21,7 @@ _RAW_BELOW = 512  # bytes of a frame below which compressing it would not pay, a
 
 
 def _default_method() -> str | None:
-    return "delta-zstd" if has_numba() and has_zstd() else None
+    return "delta-zstd" if has_zstd() else None
 
 
 class CompressedRecordBuffer(RecordBuffer):

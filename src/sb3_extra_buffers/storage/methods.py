@@ -90,6 +90,8 @@ class CoderSpec:
     :param runs_type: Type of run lengths, for run-length coding
     :param compression_kwargs: Options of the codec
     :param decompression_kwargs: Likewise
+    :param fallback: Codec for frames that no reference helps, unless an option says otherwise. It is part of the choice:
+        nothing else can read what it stored
     """
 
     method: str
@@ -97,6 +99,7 @@ class CoderSpec:
     runs_type: np.dtype[Any]
     compression_kwargs: Mapping[str, Any] = field(default_factory=dict)
     decompression_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    fallback: str = field(default_factory=fallback_method)
 
     def check(self) -> None:
         """Raise at once what making a coder would raise later."""
@@ -124,7 +127,7 @@ class CoderSpec:
         if not is_reference_method(name):
             return self._codec(self.method, self.compression_kwargs), None
         options = dict(self.compression_kwargs)
-        plain = make_codec(options.pop("fallback", fallback_method()), self.elem_type, self.runs_type)
+        plain = make_codec(options.pop("fallback", self.fallback), self.elem_type, self.runs_type)
         if name == DELTA:
             if level is not None or options:
                 given = [*(["a level"] if level is not None else []), *options]
