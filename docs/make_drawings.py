@@ -12,12 +12,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from sb3_extra_buffers.storage import FrameStore, make_spec
-from sb3_extra_buffers.storage.kernels.encode import encode_patch
-from sb3_extra_buffers.storage.kernels.patch import ESCAPE, FILL, FILL_LONG, FILL_LONGER, PREFIX
+from sb3_extra_buffers.storage._core import encode_patch
 from sb3_extra_buffers.training_utils.atari import make_env
 
 STATIC = Path(__file__).parent / "_static"
+# Of the patch format, see format.md.
+PREFIX, ESCAPE, FILL, FILL_LONG, FILL_LONGER = 2, 255, 128, 30, 31
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "#8a8a8a"
 
 
@@ -47,9 +47,8 @@ def patch(before: np.ndarray, after: np.ndarray) -> bytes:
     """
     out = np.empty(20_000, dtype=np.uint8)
     one, two = (np.ascontiguousarray(frame).reshape(-1) for frame in (before, after))
-    addresses = [np.uint64(array.ctypes.data) for array in (one, two)]
     # Without rows: the drawing shows a patch on another frame.
-    end = encode_patch(*addresses, one.size, 0, addresses[0], np.zeros(1, dtype=np.int64), 0, out, 0, out.size)
+    end, _ = encode_patch(one, two, 0, out, 0, out.size)
     return out[PREFIX:end].tobytes()
 
 
@@ -245,7 +244,6 @@ def draw_group(frames: np.ndarray) -> None:
 def main() -> None:
     """Draw everything."""
     frames = play()
-    FrameStore((84, 84), np.uint8, 1, make_spec("delta", np.uint8, np.uint16))  # compiles the coder
     draw_sharing(frames[60:])
     draw_patch(frames[80:])
     draw_group(frames[60:])

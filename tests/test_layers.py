@@ -23,6 +23,8 @@ COMPUTED = {"codecs._optional", "codecs.zstd", "compressed.choose"}
 HAS_OTHERS_ABOVE = ("codecs", "storage", "compressed", "testing", "gpu_buffers")
 
 MODULES = sorted(ROOT.rglob("*.py"))
+COMPILED = sorted(ROOT.rglob("*.pyx"))
+NATIVE = ROOT / "_native"
 _IMPORTERS = {"import_module", "__import__", "resolve_name"}
 
 
@@ -104,6 +106,31 @@ def test_computed_imports_are_known(path: Path) -> None:
     module = module_name(path)
     lines = computed_imports(path.read_text(encoding="utf-8")) if layer_of(module) in HAS_OTHERS_ABOVE else []
     assert not lines or module.removeprefix(PACKAGE + ".") in COMPUTED, f"{module}:{lines} imports what no check can see"
+
+
+def python_of(source: str) -> str:
+    """The imports of a Cython module that are not of C, as Python."""
+    return "\n".join(line for line in source.splitlines() if line.startswith(("import ", "from ")) and " cimport " not in line)
+
+
+@pytest.mark.parametrize("path", COMPILED, ids=module_name)
+def test_compiled_modules_import_down_too(path: Path) -> None:
+    module = module_name(path)
+    assert layer_of(module) in LAYERS
+    source = path.read_text(encoding="utf-8")
+    assert len(python_of(source).splitlines()) >= 2
+    assert violations(python_of(source), module, False) == []
+    assert path.with_suffix(".pyi").exists(), "what type checkers know of it"
+
+
+def test_the_core_knows_nothing_of_python() -> None:
+    """It is C alone: other languages, fuzzers and sanitizers can use it as it is; and only the storage layer is bound to it."""
+    sources = [path for path in NATIVE.rglob("*") if path.suffix in (".c", ".h", ".inc")]
+    assert len(sources) > 8 and not list(NATIVE.rglob("*.py"))
+    for path in sources:
+        included = [line for line in path.read_text(encoding="utf-8").splitlines() if line.lstrip().startswith("#include")]
+        assert not [line for line in included if "Python.h" in line or "numpy" in line], path
+    assert {layer_of(module_name(path)) for path in COMPILED} == {"storage"}
 
 
 def test_buffers_by_option_exist() -> None:

@@ -147,9 +147,9 @@ class FrameStore:
         else:
             earlier = _bytes_of(before)
         layout = self.search.look(earlier, after) if len(after) else None
-        self.next_look = self.search.next_look(self.writes) if layout is None else 0
-        if layout is not None:
-            self._adopt(layout)
+        self.next_look = self.search.next_look(self.writes)
+        if layout is not None and self._adopt(layout):  # else there was no memory for it, and there may be some later
+            self.next_look = 0
 
     def _give_up_layout(self) -> None:
         self.layout_fails = False

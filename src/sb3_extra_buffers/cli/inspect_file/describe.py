@@ -25,7 +25,20 @@ _SINGLE_NAMES = {
     "collections": {"OrderedDict", "deque", "defaultdict"},
     "copyreg": {"_reconstructor", "__newobj__"},
     "_codecs": {"encode"},
-    "builtins": {"set", "frozenset", "bytearray", "slice", "range", "complex", "object", "list", "dict", "tuple", "getattr"},
+    "builtins": {
+        "set",
+        "frozenset",
+        "bytes",
+        "bytearray",
+        "slice",
+        "range",
+        "complex",
+        "object",
+        "list",
+        "dict",
+        "tuple",
+        "getattr",
+    },
 }
 # What BufferStatsCallback leaves in a buffer that is saved while it watches.
 _OWN_METHODS = {"add", "sample", "get"}

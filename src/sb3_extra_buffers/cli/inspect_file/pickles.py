@@ -89,6 +89,8 @@ class Made:
         state = self.state
         if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):
             state = {**(state[0] or {}), **state[1]}
+        if isinstance(state, Made):  # a dict that was filled item by item, while its buffer was locked
+            state = state.items
         return state if isinstance(state, dict) else {}
 
 
