@@ -3,7 +3,7 @@ Fill and read SB3's buffers and ours, alternating, each in its own process, on t
 
 Memory is the growth of the process's anonymous resident memory (``RssAnon``: not the recording, which is a mapped file) from
 just before the buffer is made to after it is filled: everything included, index, actions, rewards, key frames. Code that is
-loaded once (numba) is given separately.
+loaded once is given separately.
 
 Times are lower quartiles. NumPy's huge pages make SB3 pay for a dozen adds of the first fill at once, which no quartile
 sees; ``first_fill.py`` looks at that.

@@ -265,15 +265,11 @@ def startup(results: Results) -> str:
         ["plus import sb3_extra_buffers", f"{imports['package']:.3f} s"],
         ["plus import sb3_extra_buffers.compressed", mark(f"{imports['compressed']:.3f} s", imports["reached"]["imports"])],
     ]
-    for key, title in (
-        ("cold", "first buffer, nothing compiled yet"),
-        ("warm", "first buffer, compiled code already on disk"),
-        ("read_only", "first buffer, nowhere to write compiled code"),
-    ):
-        if "error" not in rows[key]:
-            verdict = all(rows[key]["reached"].values()) if "reached" in rows[key] else None
-            lines.append([title, mark(f"{rows[key]['seconds']:.2f} s", verdict)])
-    return table(["step", "time"], lines)
+    delta, plain = rows["delta"], rows["zstd-3"]
+    lines.append(["first buffer with `zstd-3`", f"{plain['seconds']:.3f} s"])
+    lines.append(["first buffer with `delta`, the default", mark(f"{delta['seconds']:.3f} s", delta["reached"]["ready"])])
+    lines.append(["memory of the code, with a small buffer", mark(megabytes(delta["bytes"]), delta["reached"]["code"])])
+    return table(["step", "cost"], lines)
 
 
 def saving(results: Results) -> str:

@@ -59,6 +59,7 @@ class Image:
     def __init__(self, image: bytes, frame_codec: Any = None, group_codec: Any = None) -> None:
         self.image, self.pos = image, 0
         self.frame_codec, self.group_codec = frame_codec, group_codec
+        self._decoded_groups: dict[tuple[int, int], list[bytes]] = {}
         assert self._take(8) == MAGIC
         self.head = Part(self.pos, dict(zip(HEAD, self._list("q", len(HEAD)), strict=True)))
         head = self.head
@@ -142,6 +143,15 @@ class Image:
         places = range(0, self.frame_bytes, part)
         return b"".join(frame[at : at + part] for at in places for frame in frames)
 
+    def observations(self, index: int) -> list[bytes]:
+        """
+        Decode all of an array.
+
+        :param index: The array
+        :return: The bytes of each observation in C order, cell by cell
+        """
+        return [self.observation(index, cell) for cell in range(self.indexes[index]["cells"])]
+
     def frame(self, stream: int, number: int) -> bytes:
         """
         Decode a frame.
@@ -150,34 +160,43 @@ class Image:
         :param number: Its number
         :return: Its bytes
         """
-        group, place = number >> self.shift, number & ((1 << self.shift) - 1)
+        group = number >> self.shift
+        if (stream, group) not in self._decoded_groups:
+            self._decoded_groups[stream, group] = self._group(stream, group)
+        return self._decoded_groups[stream, group][number & ((1 << self.shift) - 1)]
+
+    def _group(self, stream: int, group: int) -> list[bytes]:
+        """All frames of a group."""
         location = self.directory[stream].lists["locations"][group - self.directory[stream]["oldest"]]
         if location & OPEN:
-            assert location == OPEN | stream and self.streams[stream]["group"] == group
-            record, segment = self.streams[stream].data, self.streams[stream]["segment"]
-            kind, body = record[4], record[6:]
+            part = self.streams[stream]
+            assert location == OPEN | stream and part["group"] == group
+            kind, body, segment, count = part.data[4], part.data[6:], part["segment"], part["frames"]
         else:
             segment, at = location >> 32, location & 0xFFFFFFFF
-            length, kind, _ = struct.unpack_from("<IBB", self.segments[segment].data, at)
+            length, kind, count = struct.unpack_from("<IBB", self.segments[segment].data, at)
             body = self.segments[segment].data[at + 6 : at + 6 + length]
-        if kind == RAW:
-            return body
-        if kind == BLOB:
-            return self._decoded(body)
+        if kind in (RAW, BLOB):
+            return [body if kind == RAW else self._decoded(body)]
         (first,) = struct.unpack_from("<I", body)
         if kind == CODED:
-            frame, patches, seen = self._decoded(body[4 : 4 + first]), body[4 + first :], 1
+            frames, patches = [self._decoded(body[4 : 4 + first])], body[4 + first :]
+            frame = frames[0]
         else:
             if kind == PACKED:
                 body = decode(self.group_codec, body[4:], first)
                 (first,) = struct.unpack_from("<I", body)
-            frame, patches, seen = self.segments[segment].data[first : first + self.frame_bytes], body[4:], 0
+            assert first % 8 == 0, "a key frame lies elsewhere"
+            frames, patches = [], body[4:]
+            frame = self.segments[segment].data[first : first + self.frame_bytes]
         pos = 0
-        for _ in range(seen, place + 1):
+        while len(frames) < count:
             (length,) = struct.unpack_from("<H", patches, pos)
             frame = apply_patch(patches[pos + 2 : pos + 2 + length], frame, self.head["row"])
+            frames.append(frame)
             pos += 2 + length
-        return frame
+        assert pos == len(patches), "there are more patches than frames"
+        return frames
 
     def _decoded(self, blob: bytes) -> bytes:
         """One frame from a blob; where planes are interleaved, apart again."""

@@ -124,7 +124,7 @@ def test_compiled_modules_import_down_too(path: Path) -> None:
 
 
 def test_the_core_knows_nothing_of_python() -> None:
-    """It is C alone: other languages, fuzzers and sanitizers can use it as it is; and only the storage layer is bound to it."""
+    """It is C alone, so that other languages, fuzzers and sanitizers can use it; and only the storage layer is bound to it."""
     sources = [path for path in NATIVE.rglob("*") if path.suffix in (".c", ".h", ".inc")]
     assert len(sources) > 8 and not list(NATIVE.rglob("*.py"))
     for path in sources:

@@ -1,9 +1,11 @@
 """What is shipped: metadata, wheel, sdist, and the package in an environment without extras."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -85,6 +87,30 @@ def test_constraints_pin_all_we_name() -> None:
     assert named <= {bare_name(pin) for pin in pins}
 
 
+def is_source_of_the_core(path: Path) -> bool:
+    """Whether a file is compiled, or included by one that is."""
+    return path.suffix in (".c", ".h", ".inc", ".pyx", ".pxd") and path.name != "_core.c"
+
+
+CORE_SOURCES = {path for path in (ROOT / "src").rglob("*") if is_source_of_the_core(path)}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_compiles_the_core_before_anything_that_needs_it() -> None:
+    for target in ("demo", "test", "test-all", "lint", "bench", "bench-quick", "docs", "install"):
+        assert "setup.py build_ext --inplace" in run("make", "--dry-run", "--always-make", target), target
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_compiles_again_when_a_source_has_changed(tmp_path: Path) -> None:
+    for name in (".installed", ".compiled"):
+        (tmp_path / name).touch()
+    make = ("make", "--dry-run", f"VENV={tmp_path}", "test")
+    assert "build_ext" not in run(*make)
+    for source in (ROOT / "setup.py", *CORE_SOURCES):
+        assert "build_ext" in run(*make[:2], f"--what-if={source.relative_to(ROOT)}", *make[2:]), source
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 def test_make_installs_the_clients_for_test_all_alone() -> None:
     would_do = {target: run("make", "--dry-run", "--always-make", target) for target in ("test", "test-all", "lint", "demo")}
@@ -113,17 +139,23 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_holds_the_package_alone(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")
     version = sb3_extra_buffers.__version__
-    assert wheel.name == f"sb3_extra_buffers-{version}-py3-none-any.whl"
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    assert wheel.name == f"sb3_extra_buffers-{version}-{python}-{python}-{platform}.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     info = f"sb3_extra_buffers-{version}.dist-info/"
     source = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src" / "sb3_extra_buffers").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path not in CORE_SOURCES and path.name != "_core.c"
+        if path.suffix not in (".so", ".pyd")
     }
-    assert {name for name in names if not name.startswith(info)} == source
-    assert "sb3_extra_buffers/py.typed" in names
+    core = f"sb3_extra_buffers/storage/_core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    assert {name for name in names if not name.startswith(info)} == source | {core}
+    beside = {"py.typed", "storage/_core.pyi", "recording/viewer.html", "recording/viewer.js"}
+    assert {f"sb3_extra_buffers/{name}" for name in beside} <= names
+    assert zipfile.ZipFile(wheel).getinfo(core).file_size < 1_000_000, "it has debug information"
     assert {info + "METADATA", info + "entry_points.txt", info + "licenses/LICENSE"} <= names
 
 
@@ -134,10 +166,15 @@ def test_sdist_holds_all_to_work_with(dist: Path) -> None:
         members = {member.name.partition("/")[2]: member for member in archive.getmembers() if member.isfile()}
     wanted = {"pyproject.toml", "Makefile", "constraints.txt", "LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff"}
     wanted |= {"CONTRIBUTING.md", ".ci/run", "docs/conf.py", "docs/index.md", "tests/test_packaging.py"}
+    wanted |= {"setup.py", "scripts/with_compiler.py", "tests/native/Makefile"}
     wanted |= {path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/*.py")}
+    wanted |= {path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/native/*.[ch]")}
+    wanted |= {path.relative_to(ROOT).as_posix() for path in CORE_SOURCES}
+    assert len(CORE_SOURCES) > 10
     assert wanted <= set(members)
     assert members[".ci/run"].mode & 0o111, ".ci/run must stay executable"
-    assert not [name for name in members if re.search(r"__pycache__|\.pyc$|^\.venv|_build/|^\.git/|cache/", name)]
+    unwanted = r"__pycache__|\.pyc$|\.so$|\.pyd$|/_core\.c$|^\.venv|_build/|^\.git/|cache/"
+    assert not [name for name in members if re.search(unwanted, name)]
 
 
 @pytest.mark.slow
@@ -152,3 +189,12 @@ def test_clean_environment_without_extras(dist: Path, tmp_path: Path) -> None:
     assert Path(where.strip()).is_relative_to(tmp_path)
     run(python, "-I", PROBE, cwd=tmp_path)
     run(bin_dir / "sb3-extra-buffers", "--help", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "build_ext", "--build-lib", str(tmp_path), "--build-temp", str(tmp_path)]
+    environment = {**os.environ, "CC": str(tmp_path / "no-compiler")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "apt install gcc" in done.stderr and "pip install ziglang" in done.stderr

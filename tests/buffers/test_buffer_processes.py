@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from buffer_worlds import World, add_transition
 from gymnasium import spaces
-from observation_streams import METHODS, Stack, Stream, assert_same_samples, needs_numba
+from observation_streams import METHODS, Stack, Stream, needs_numba
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer

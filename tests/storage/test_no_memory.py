@@ -84,7 +84,9 @@ def test_adds(method: str, depth: int, content: str) -> None:
         rng = np.random.default_rng(0)
         for step in range(150):
             if step > 60:
-                ring.row = int(rng.integers(0, 24 if step % 8 == 0 else 3))  # so that old segments stay for the sake of a few frames
+                ring.row = int(
+                    rng.integers(0, 24 if step % 8 == 0 else 3)
+                )  # so that old segments stay for the sake of a few frames
             if step % 4:
                 failed += add(ring)
             else:

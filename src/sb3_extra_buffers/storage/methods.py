@@ -90,8 +90,8 @@ class CoderSpec:
     :param runs_type: Type of run lengths, for run-length coding
     :param compression_kwargs: Options of the codec
     :param decompression_kwargs: Likewise
-    :param fallback: For frames that no reference helps, unless an option says otherwise; kept, because what was stored by it can
-        be read by nothing else
+    :param fallback: Codec for frames that no reference helps, unless an option says otherwise. It is part of the choice:
+        nothing else can read what it stored
     """
 
     method: str
