@@ -18,6 +18,7 @@ from reference_decoder import BLOB, CODED, KEYED, OPEN, PACKED, RAW, Image, appl
 from store_kit import Ring, begin_at, image_of, limits
 
 from sb3_extra_buffers.storage import FrameStore
+from sb3_extra_buffers.storage.layout import FrameLayout
 
 STORED = [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")]
 FORMS = {
@@ -181,3 +182,43 @@ def test_blobs_end_with_a_checksum() -> None:
     payload = bytes(range(50))
     expected = payload + struct.pack("<I", zlib.crc32(payload, zlib.crc32(b"none")))
     assert codec.encode(np.frombuffer(payload, np.uint8)) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, ">f4", np.float64, np.bool_, np.complex64])
+@pytest.mark.parametrize("method", STORED)
+def test_channels_last_in_memory(method: str, dtype: str | type) -> None:
+    """The order in which observations come changes what is known of the last ones, and nothing else; for any type."""
+    ring = Ring(Stream(5, 2, (1, 7, 9), np.dtype(dtype), "mixed", Stack(3, 0)), method, rows=20)
+    seen = set()
+    for step in range(60):
+        pair = tuple(np.asarray(obs, dtype) for obs in ring.stream.step()[:2])
+        if step % 7 < 4:
+            pair = tuple(np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) for obs in pair)
+        ring.write(pair)
+        ring.went_on(pair)
+        if step % 5 == 0:
+            seen.add(check(ring).turned)
+    assert seen == {0, 1}
+
+
+@pytest.mark.parametrize("method", STORED)
+def test_after_everything_was_stored_again(method: str) -> None:
+    """By another layout, to be rid of what is not in use, and with an index of 32 bits a pattern."""
+    rng = np.random.default_rng(0)
+    with limits(min_segment=1 << 9, first_room=1, first_check=8, narrow_patterns=6):
+        ring = make_ring(method, "stack first", "mixed", rows=24)
+        ring.store.next_look = 0
+        ring.add(30)
+        for group in (1, 2, 4, 1):
+            layout = FrameLayout(ring.stream.obs_shape, 1, 0, group)
+            ring.store.core.rebuild(layout)
+            assert check(ring).depth == layout.depth
+            ring.add(5)
+            check(ring)
+        rebuilds = ring.store.core.work[0]
+        for _ in range(200):
+            ring.row = int(rng.integers(0, 4))
+            ring.add()
+        image = check(ring)
+        assert ring.store.core.work[0] > rebuilds, "nothing was compacted"
+        assert any(index["wide"] for index in image.indexes)
