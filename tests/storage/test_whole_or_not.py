@@ -1,7 +1,8 @@
 """
 A write is whole or not there, whatever Python does in the middle of it.
 
-Codecs are the only Python that runs there, so a codec stands for whatever may come: Ctrl-C, the end of memory, a signal handler
+Codecs are the only Python that runs there, so a codec stands for whatever may come: Ctrl-C, the end of memory, a
+signal handler
 that saves the buffer, or one that tries to change it.
 """
 
@@ -234,6 +235,7 @@ def test_a_codec_that_writes_is_refused(method: str, depth: int, codecs: Codecs)
     ring.store.next_look = 0
     done = 0
     for pair, call, store in steps(ring, codecs, 20):
+
         def change(store: FrameStore = store) -> None:
             for attempt in changes(store, ring.row):
                 with pytest.raises(RuntimeError, match="in use by this very thread") as refused:
