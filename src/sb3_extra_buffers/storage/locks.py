@@ -15,7 +15,7 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # it is not final, whatev
     """
     A lock that the thread which holds it may take again: a signal handler that reads does not wait for itself.
 
-    Taking it costs a tenth of a microsecond. It can be copied and pickled; the copy is another lock, which nobody holds.
+    It can be copied and pickled; the copy is another lock, which nobody holds.
     In a forked child nobody holds it either: the thread that did is not there.
     """
 
