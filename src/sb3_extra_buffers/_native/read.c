@@ -11,11 +11,12 @@ enum {
     FETCH_DIRECTORY = 5,
     FETCH_HEADERS = 3,
     FETCH_FRAMES = 1,
+    PIECE = 16, /* observations that one of two takes at a time */
 };
 #ifndef CACHED
 #define CACHED ((size_t)1 << 19)   /* a log of fewer bytes is in the processor's second-level cache, about */
 #endif
-#define WORTH_HALVING ((size_t)1 << 21) /* handing over half of a smaller output takes longer than it saves */
+#define WORTH_SHARING ((size_t)1 << 21) /* having a smaller output decoded by two takes longer than it saves */
 #define CODEC_EFFORT 16            /* how much longer a codec takes for a byte than copying it does */
 
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -35,10 +36,11 @@ typedef struct request {
     const fl_read_part *parts;
     size_t n_parts;
     const int64_t *rows, *columns;
+    size_t count;
     const fl_codecs *codecs;
     bool ahead;    /* whether to fetch what is needed next; takes longer where all is in a cache anyway */
     uint8_t *scratch;
-    size_t scratch_bytes; /* of each half */
+    size_t scratch_bytes; /* of each worker */
     int results[2];
 } request;
 
@@ -270,27 +272,41 @@ static void fetch(const request *of, size_t row, int distance) {
 
 /* -- the walk ------------------------------------------------------------------------------------------------------------------- */
 
-/* Where in the group to begin for the frame at place `until`: at the last patch up to there that stands alone, or at the base,
- * which is copied to `frame`. `at` is the byte, `place` the frame. Tells whether the patches are whole. */
-static bool begin_walk(const group *of, int64_t until, uint8_t *frame, size_t size, size_t *at, int64_t *place) {
-    bool needs_base = true;
-    int64_t seen = of->keyed ? 0 : 1;
-    *place = seen;
-    *at = 0;
-    for (size_t pos = 0; seen <= until; seen++) {
-        const size_t length = fl_patch_length(of->patches + pos, of->length - pos);
+/* How far a group has been walked. */
+typedef struct walk {
+    size_t at;     /* the byte of the next patch */
+    int64_t place; /* the frame that it makes */
+} walk;
+
+/* On the way to the frame at place `until`, leave out what comes before the last patch that stands alone; `*alone` tells whether
+ * there is one, so that nothing is needed of the frames before it. Tells whether the patches are whole. */
+static bool leave_out(const group *of, int64_t until, walk *next, bool *alone) {
+    walk seen = *next;
+    *alone = false;
+    for (; seen.place <= until; seen.place++) {
+        const size_t length = fl_patch_length(of->patches + seen.at, of->length - seen.at);
         if (length == 0) {
             return false;
         }
-        if (fl_patch_stands_alone(of->patches + pos, length)) {
-            *place = seen;
-            *at = pos;
-            needs_base = false;
+        if (fl_patch_stands_alone(of->patches + seen.at, length)) {
+            *next = seen;
+            *alone = true;
         }
-        pos += length;
+        seen.at += length;
     }
-    if (needs_base) {
-        memcpy(frame, of->base, size);
+    return true;
+}
+
+/* Make the frame at place `until` of the one before the walk's next. */
+static bool walk_to(const request *of, const group *in, int64_t until, walk *next, uint8_t *frame) {
+    const fl_store *store = of->store;
+    for (; next->place <= until; next->place++) {
+        const uint8_t *patch = in->patches + next->at;
+        const size_t length = fl_patch_length(patch, in->length - next->at);
+        if (length == 0 || !fl_active->apply(patch, length, frame, store->frame_bytes, store->layout.row)) {
+            return false;
+        }
+        next->at += length;
     }
     return true;
 }
@@ -325,8 +341,11 @@ static int read_one(const request *of, size_t row, size_t stop, const scratch *o
         }
         order[k] = j;
     }
-    /* Without a stack a frame is decoded where it goes to; what that writes beyond it is in rows that come later. */
-    const bool in_place = depth == 1 && (stop - row - 1) * size >= FL_WRITE_AHEAD;
+    /* A frame that lies in one piece is decoded where it goes to, if what that writes beyond it is put later. */
+    bool in_place = store->layout.outer == 1 && (stop - row - 1) * store->obs_bytes >= FL_WRITE_AHEAD;
+    for (size_t j = 1; in_place && j < total; j++) {
+        in_place = j % depth == 0 || wanted[j] >= wanted[j - 1];
+    }
     for (size_t k = 0; k < count;) {
         const int64_t number = wanted[order[k]] >> shift;
         group found;
@@ -334,37 +353,35 @@ static int read_one(const request *of, size_t row, size_t stop, const scratch *o
         if (result != FL_OK) {
             return result;
         }
-        uint8_t *frame = in_place ? outs[order[k]] : own->frame;
-        size_t at;
-        int64_t place;
-        if (!begin_walk(&found, wanted[order[k]] & mask, frame, size, &at, &place)) {
-            return FL_DAMAGED;
-        }
+        const uint8_t *before = found.base;
+        walk next = {0, found.keyed ? 0 : 1};
         for (; k < count && wanted[order[k]] >> shift == number; k++) {
             const size_t j = order[k];
-            if (in_place && frame != outs[j]) {
-                memcpy(outs[j], frame, size);
-                frame = outs[j];
+            const int64_t until = wanted[j] & mask;
+            uint8_t *frame = in_place ? outs[j / depth] + j % depth * size : own->frame;
+            bool alone;
+            if (!leave_out(&found, until, &next, &alone)) {
+                return FL_DAMAGED;
             }
-            for (const int64_t until = wanted[j] & mask; place <= until; place++) {
-                const size_t length = fl_patch_length(found.patches + at, found.length - at);
-                if (length == 0 || !fl_active->apply(found.patches + at, length, frame, size, store->layout.row)) {
-                    return FL_DAMAGED;
-                }
-                at += length;
+            if (!alone && before != frame) {
+                memcpy(frame, before, size);
+            }
+            if (!walk_to(of, &found, until, &next, frame)) {
+                return FL_DAMAGED;
             }
             if (!in_place) {
                 fl_put_frame(&store->layout, frame, j % depth, outs[j / depth]);
             }
+            before = frame;
         }
     }
     return FL_OK;
 }
 
-static void read_rows(void *context, int half, size_t first, size_t stop) {
+static bool read_rows(void *context, int worker, size_t first, size_t stop) {
     request *of = context;
     const fl_store *store = of->store;
-    uint8_t *memory = of->scratch + (size_t)half * of->scratch_bytes;
+    uint8_t *memory = of->scratch + (size_t)worker * of->scratch_bytes;
     scratch own = {memory, NULL, NULL, NULL};
     own.first = own.frame + store->stride + FL_WRITE_AHEAD;
     own.pixels = own.first + store->stride;
@@ -376,19 +393,18 @@ static void read_rows(void *context, int half, size_t first, size_t stop) {
         }
     }
     for (size_t row = first; row < stop; row++) {
-        if (of->ahead) {
-            for (size_t k = 0; k < 4; k++) {
-                if (row + (size_t)distances[k] < stop) {
-                    fetch(of, row + (size_t)distances[k], distances[k]);
-                }
+        for (size_t k = 0; of->ahead && k < 4; k++) {
+            if (row + (size_t)distances[k] < of->count) { /* of what the other worker may take, it is for nothing, but that is little */
+                fetch(of, row + (size_t)distances[k], distances[k]);
             }
         }
         const int result = read_one(of, row, stop, &own);
         if (result != FL_OK) {
-            of->results[half] = result;
-            return;
+            of->results[worker] = result;
+            return false;
         }
     }
+    return true;
 }
 
 int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, const int64_t *rows, const int64_t *columns,
@@ -396,19 +412,19 @@ int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, co
     if (n_parts < 1 || n_parts > FL_MAX_PARTS) {
         return FL_INVALID;
     }
-    request of = {store, parts, n_parts, rows, columns, codecs, false, NULL, 0, {FL_OK, FL_OK}};
+    request of = {store, parts, n_parts, rows, columns, count, codecs, false, NULL, 0, {FL_OK, FL_OK}};
     of.ahead = store->log.in_use * store->log.segment_bytes > CACHED;
     const size_t packed = store->method.packs ? store->staging_bytes + FL_READ_AHEAD : 0;
     of.scratch_bytes = 3 * store->stride + FL_WRITE_AHEAD + packed;
     const bool by_codec = store->method.packs || !store->method.references;
     const size_t effort = count * n_parts * store->obs_bytes * (by_codec ? CODEC_EFFORT : 1);
-    const bool halves = threads > 1 && count > 1 && effort >= WORTH_HALVING;
-    of.scratch = fl_resize(NULL, halves ? 2 : 1, of.scratch_bytes);
+    const bool shared = threads > 1 && count > PIECE && effort >= WORTH_SHARING;
+    of.scratch = fl_resize(NULL, shared ? 2 : 1, of.scratch_bytes);
     if (of.scratch == NULL) {
         return FL_NO_MEMORY;
     }
-    if (halves) {
-        fl_run_halves(read_rows, &of, count);
+    if (shared) {
+        fl_work_on_two(read_rows, &of, count, PIECE);
     } else {
         read_rows(&of, 0, 0, count);
     }

@@ -62,6 +62,27 @@ static inline void store_word(uint8_t *at, uint64_t word) {
     memcpy(at, &word, 8);
 }
 
+/* Copy as many bytes as may be written after a frame. All are read before the first is written. */
+enum { BLOCK = 32 };
+static inline void copy_block(uint8_t *to, const uint8_t *from) {
+#if defined(FL_AVX2)
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_loadu_si256((const __m256i *)(const void *)from));
+#elif defined(__SSE2__) || defined(_M_X64)
+    const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)from);
+    const __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
+    _mm_storeu_si128((__m128i *)(void *)to, low);
+    _mm_storeu_si128((__m128i *)(void *)(to + 16), high);
+#elif defined(__aarch64__) || defined(_M_ARM64)
+    const uint8x16_t low = vld1q_u8(from), high = vld1q_u8(from + 16);
+    vst1q_u8(to, low);
+    vst1q_u8(to + 16, high);
+#else
+    uint8_t block[BLOCK];
+    memcpy(block, from, BLOCK);
+    memcpy(to, block, BLOCK);
+#endif
+}
+
 /* Bit `i` is set where byte `i` of 64 differs. */
 static inline uint64_t different_bytes(const uint8_t *a, const uint8_t *b) {
 #if defined(FL_AVX2)
