@@ -15,6 +15,7 @@ MAGIC = b"SB3XBST1"
 HEAD = (
     *("item", "outer", "depth", "part", "planes", "row", "flags", "shift", "n_streams", "n_segments", "n_groups"),
     *("n_patterns", "n_indexes", "writes", "frames_before_check", "pattern_limit", "strays", "strays_since", "patience"),
+    "segment_bytes",
 )
 STREAM = (
     *("head", "group", "flags", "run", "row_above", "newest", "pattern", "key_segment", "key_offset", "key_cost"),

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from observation_streams import Stack, Stream
-from store_kit import Ring, make_store
+from store_kit import Ring, make_store, never_give_up_stack, store_by
 
 from sb3_extra_buffers.storage import CompressedArray
+from sb3_extra_buffers.storage.layout import FrameLayout
 
 AT_THE_EDGE = """
 import ctypes, mmap, sys
@@ -171,3 +172,30 @@ def test_nothing_is_compiled_in_a_run() -> None:
     """Nor loaded that could: a process keeps no compiler in memory, and no run waits for one."""
     run = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=300)
     assert run.stdout.strip() == "[]", run.stdout + run.stderr
+
+
+def _masks(rng: np.random.Generator, count: int) -> np.ndarray:
+    """A flat area whose edge is elsewhere in each frame, but nearly the same in all of its rows: best told from the row above."""
+    edges = rng.integers(8, 56, (count, 1, 1)) + rng.integers(-2, 3, (count, 24, 1))
+    return np.where(np.arange(64) < edges, np.uint8(1), np.uint8(200))
+
+
+def test_frames_of_a_stack_in_any_order() -> None:
+    """Frames are decoded where they go to, and more is written than a frame: that must not be where another one is already."""
+    rng = np.random.default_rng(0)
+    rows, depth = 120, 4
+    frames = _masks(rng, rows + depth + 1)
+    store, (one, other) = make_store(Stream(0, 1, (1, 24, 64), np.uint8, "game", Stack(depth, 0)), "delta", rows)
+    orders = [rng.permutation(depth) if row % 3 == 2 else np.arange(depth) for row in range(rows + 1)]
+    obs = [frames[row : row + depth][order] for row, order in enumerate(orders)]
+    for row in range(40, rows, 6):  # zeros in the midst of a stack
+        obs[row] = obs[row].copy()
+        obs[row][rng.integers(depth)] = 0
+    store_by(store, FrameLayout(obs[0].shape, 1, 0, 1))
+    never_give_up_stack(store)
+    for row in range(rows):
+        store.write_row(row, one, obs[row][None], other, obs[row + 1][None])
+    out, following = np.empty((2, rows, *obs[0].shape), np.uint8)
+    assert store.read(np.arange(rows), None, one, out, other, following)
+    np.testing.assert_array_equal(out, obs[:-1])
+    np.testing.assert_array_equal(following, obs[1:])

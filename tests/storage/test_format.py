@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import struct
 import zlib
@@ -83,6 +84,22 @@ def test_the_decoder_gives_what_the_store_gives(method: str, form: str, content:
 def test_any_stream_at_any_moment(seed: int, method: str, form: str, count: int) -> None:
     ring = make_ring(method, form, ("game", "noise", "mixed")[seed % 3], rows=16, seed=seed)
     ring.add(count)
+    check(ring)
+
+
+def test_an_image_brings_the_size_of_its_segments() -> None:
+    """Versions may choose other sizes; what is stored goes on with those that it has."""
+    form = sorted(FORMS)[0]
+    with limits(min_segment=1 << 9):
+        ring = make_ring("delta", form, "game")
+        ring.add(40)
+    size = ring.store.core.segment_bytes
+    assert size < make_ring("delta", form, "game").store.core.segment_bytes
+    ring.store = copy.deepcopy(ring.store)
+    assert ring.store.core.segment_bytes == size
+    check(ring)
+    ring.add(90)
+    assert ring.store.core.segment_bytes == size
     check(ring)
 
 

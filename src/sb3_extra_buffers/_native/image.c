@@ -142,6 +142,7 @@ static size_t save(const fl_store *store, int64_t only_index, uint8_t *out) {
         only_index < 0 ? store->n_indexes : 1,
         store->writes,      store->frames_before_check, store->pattern_limit,
         store->strays,      store->strays_since,    store->patience,
+        store->log.segment_bytes,
     };
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) {
         put_number(&to, head[i]);
@@ -423,6 +424,12 @@ static fl_store *load_head(source *from, size_t *counts, int *result) {
     store->strays = number_up_to(from, UINT64_MAX / 2, amounts);
     store->strays_since = number_up_to(from, store->writes, amounts);
     store->patience = number_up_to(from, UINT64_MAX / 4, amounts);
+    /* Whoever wrote the image may have made segments of another size, but a group and its key frame must fit. */
+    const size_t least = store->staging_bytes + 2 * store->frame_bytes + 64, usual = store->log.segment_bytes;
+    const size_t segment_bytes = (size_t)number_up_to(from, 4 * (uint64_t)usual, "the size of segments");
+    if (demand(from, segment_bytes >= least, "the size of segments")) {
+        store->log.segment_bytes = segment_bytes;
+    }
     return store;
 }
 

@@ -364,14 +364,14 @@ cdef class Store:
         cdef size_t n_parts = 1
         if row < 0 or row > (1 << 62) // <int64_t>count:
             raise IndexError(f"there is no row {row}")
-        parts[0].index = self._index(index)
-        obs = self._as_it_lies(obs, <Py_ssize_t>count, &parts[0])
-        if other >= 0:
-            n_parts = 2
-            parts[1].index = self._index(other)
-            other_obs = self._as_it_lies(other_obs, <Py_ssize_t>count, &parts[1])
         self._begin_change()
         try:
+            parts[0].index = self._index(index)
+            obs = self._as_it_lies(obs, <Py_ssize_t>count, &parts[0])
+            if other >= 0:
+                n_parts = 2
+                parts[1].index = self._index(other)
+                other_obs = self._as_it_lies(other_obs, <Py_ssize_t>count, &parts[1])
             self._check(fl_write(self._store, parts, n_parts, row * <int64_t>count, NULL, count, &self._codecs))
             return fl_layout_in_doubt(self._store)
         finally:
@@ -390,10 +390,10 @@ cdef class Store:
         cells = np.ascontiguousarray(cells, dtype=np.int64)
         if cells.ndim != 1 or len(set((cells % self.n_streams).tolist())) != len(cells):
             raise ValueError("cells of distinct environments are wanted")
-        part.index = self._index(index)
-        obs = self._as_it_lies(obs, cnp.PyArray_DIM(cells, 0), &part)
         self._begin_change()
         try:
+            part.index = self._index(index)
+            obs = self._as_it_lies(obs, cnp.PyArray_DIM(cells, 0), &part)
             self._check(
                 fl_write(self._store, &part, 1, 0, <const int64_t *>cnp.PyArray_DATA(cells),
                          <size_t>cnp.PyArray_DIM(cells, 0), &self._codecs)
@@ -438,17 +438,17 @@ cdef class Store:
             ):
                 raise ValueError("columns must be a C-contiguous array of int64, as long as rows")
             columns_at = <const int64_t *>cnp.PyArray_DATA(columns)
-        parts[0].index = self._index(index)
-        self._take_output(out, count, &parts[0])
-        if n_parts == 2:
-            parts[1].index = self._index(other)
-            self._take_output(other_out, count, &parts[1])
         if count * n_parts * self._store.obs_bytes >= WORTH_ASKING and _cores() > 1:
             threads = 2
         self._acquire()
         self._notice_fork()
         self._reading += 1
         try:
+            parts[0].index = self._index(index)
+            self._take_output(out, count, &parts[0])
+            if n_parts == 2:
+                parts[1].index = self._index(other)
+                self._take_output(other_out, count, &parts[1])
             with nogil:
                 result = fl_read(self._store, parts, n_parts, rows_at, columns_at, count, threads, &self._codecs)
             if result == FL_OUTSIDE:
