@@ -206,8 +206,6 @@ fl_store *fl_store_new(const fl_layout *layout, const fl_method *method, size_t 
 void fl_store_free(fl_store *store);
 int fl_new_index(fl_store *store, size_t cells);             /* its number, or an error */
 int fl_clear(fl_store *store);                               /* forget all observations; memory stays */
-/* Store everything again, by another layout or to be rid of what is not in use. Whole or not at all. */
-int fl_rebuild(fl_store *store, const fl_layout *layout, const fl_codecs *codecs);
 /* The last observation of a stream, in C order; false where there is none. */
 bool fl_last_observation(const fl_store *store, size_t stream, uint8_t *out);
 bool fl_layout_in_doubt(const fl_store *store);
@@ -216,6 +214,11 @@ size_t fl_stored_frames(const fl_store *store);
 size_t fl_stored_bytes(const fl_store *store);               /* records, and groups that are open */
 size_t fl_index_bytes(const fl_store *store);                /* what it takes to find them */
 size_t fl_held_bytes(const fl_store *store);                 /* all segments */
+
+/* -- rebuild.c ----------------------------------------------------------------------------------------------------- */
+
+/* Store everything again, by another layout or to be rid of what is not in use. Whole or not at all. */
+int fl_rebuild(fl_store *store, const fl_layout *layout, const fl_codecs *codecs);
 
 /* -- image.c: a store as bytes ------------------------------------------------------------------------------------- */
 
@@ -236,6 +239,11 @@ typedef struct fl_write_part {
  * follow, or `cells`. All of it is written or nothing. */
 int fl_write(fl_store *store, const fl_write_part *parts, size_t n_parts, int64_t first, const int64_t *cells, size_t count,
              const fl_codecs *codecs);
+
+/* -- groups.c ------------------------------------------------------------------------------------------------------ */
+
+/* Store a frame: it is the stream's head then, or nothing has changed. */
+int fl_store_frame(fl_store *store, size_t stream, const uint8_t *frame, const fl_codecs *codecs);
 
 /* -- read.c -------------------------------------------------------------------------------------------------------- */
 
@@ -259,6 +267,9 @@ void fl_log_release(fl_log *log, const int64_t *oldest_group);
 bool fl_log_is_idle(const fl_log *log, int64_t segment);
 int fl_directory_init(fl_directory *directory, size_t n_streams, uint32_t shift);
 int fl_directory_grow(fl_directory *directory, size_t n_streams);
+
+/* -- index.c ------------------------------------------------------------------------------------------------------- */
+
 int fl_patterns_init(fl_patterns *patterns, size_t depth);
 void fl_patterns_free(fl_patterns *patterns);
 int64_t fl_patterns_intern(fl_patterns *patterns, const int32_t *offsets); /* its number, or an error */
@@ -266,6 +277,9 @@ int fl_index_init(fl_index *index, size_t cells, size_t n_streams);
 void fl_index_free(fl_index *index);
 int fl_index_widen(fl_index *index);
 void fl_index_clear(fl_index *index, size_t n_streams);
+
+/* -- reclaim.c ----------------------------------------------------------------------------------------------------- */
+
 /* The oldest frame in use of each stream, from all indexes, the last observations, and a write under way. */
 void fl_oldest_frames(fl_store *store, int64_t *oldest);
 void fl_reclaim(fl_store *store);
