@@ -93,7 +93,7 @@ def main() -> None:
     used = subprocess.run(which, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if not used.stdout.strip().startswith(str(lib)):
         raise SystemExit(f"error: the core with the sanitizer is not the one in use\n{used.stdout}{used.stderr}")
-    command = [sys.executable, "-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider", *tests, *pytest_args]
+    command = [sys.executable, "-m", "pytest", "-m", "not slow and not memory", "-p", "no:cacheprovider", *tests, *pytest_args]
     print(shlex.join(command), flush=True)
     raise SystemExit(subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode)
 

@@ -53,6 +53,7 @@ def pair(seed: int, method: str | None = None, rows: int = 60) -> tuple[Any, Any
 # -- size -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.memory
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     ("n_envs", "options"), [(1, "{}"), (8, "{'optimize_memory_usage': True}"), (1, "{'compression_method': 'gzip1'}")]

@@ -53,6 +53,7 @@ def without_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
 
 
+@pytest.mark.memory
 @pytest.mark.skipif(not (is_glibc() and Path("/proc/self/status").exists()), reason="needs glibc and /proc")
 def test_freed_memory_goes_back_unless_a_rollout_of_images_was_made() -> None:
     done = subprocess.run(

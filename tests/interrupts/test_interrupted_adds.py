@@ -176,8 +176,8 @@ def test_interrupts_that_come_close_together(method: str) -> None:
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
+        until = time.monotonic() + 120
+        while cuts < 200 and time.monotonic() < until:
             row, pair = filled.buffer.pos, filled.step()
             left = 2
             try:
@@ -196,4 +196,4 @@ def test_interrupts_that_come_close_together(method: str) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert cuts > 5
+    assert cuts >= 200
