@@ -2,7 +2,8 @@
 Resident memory of a replay buffer of MsPacman (stack 4, 4 envs), compared with SB3's; does it grow when the ring wraps?
 
 The ring is filled with the same transitions in every wrap, so whatever grows is lost memory; ``--fresh`` plays on instead.
-Memory is the growth of ``RssAnon`` of a process that does nothing else, everything of the buffer included.
+Memory is the growth of ``RssAnon`` of a process that does nothing else, everything of the buffer included. A rollout is small, so
+what a buffer takes at the least counts for more: it is looked at, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from play import ensure
 
 DATASET = "mspacman"
 SHARE, DRIFT = 0.035, 0.02
+ROLLOUT_ROWS, ROLLOUT_SHARE = 2048, {DEFAULT: 0.011}
 CONSTRUCT = {"transitions": 1_000_000, "seconds": 1.0, "bytes": 64_000_000}
 
 
@@ -58,6 +60,33 @@ def fill_and_wrap(job: Mapping[str, Any]) -> dict[str, Any]:
     return {"memory": memory, "resident": resident, "usage": str(buffer.memory_usage()) if job["method"] != "sb3" else None}
 
 
+def fill_rollout(job: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Collect one rollout.
+
+    :param job: ``method``, ``cache``
+    :return: Memory of the rollout
+    """
+    from gymnasium import spaces
+    from kit.data import load
+    from kit.measure import collect, make_rollout
+
+    dataset = DATASETS[DATASET]
+    recording = load(dataset, Path(job["cache"]))
+    what = (recording.space(dataset.stack), spaces.Discrete(dataset.actions), dataset.n_envs)
+    small = make_rollout(job["method"], 32, *what)
+    collect(small, recording.transitions(dataset.stack), 32)
+    for _ in small.get(32):
+        pass
+    del small
+    settle()
+    before = anonymous_bytes()
+    buffer = make_rollout(job["method"], ROLLOUT_ROWS, *what)
+    collect(buffer, recording.transitions(dataset.stack), ROLLOUT_ROWS)
+    settle()
+    return {"bytes": anonymous_bytes() - before, "rows": buffer.buffer_size}
+
+
 def construct(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     Make a very large buffer in a process that has only imported the package.
@@ -90,31 +119,37 @@ def main() -> None:
     args = parser.parse_args()
     if args.worker:
         job = json.loads(args.worker)
-        report(construct(job) if "construct" in job else fill_and_wrap(job))
+        report(construct(job) if "construct" in job else fill_rollout(job) if "rollout" in job else fill_and_wrap(job))
         return
     results = ResultFile("memory", args.results)
     ensure(DATASET, args.transitions * (1 + args.wraps if args.fresh else 1), args.cache)
     about = {"transitions": args.transitions, "wraps": args.wraps, "fresh": args.fresh}
     job = {**about, "cache": str(args.cache)}
-    sb3 = None
+    sb3 = sb3_rollout = None
+    rollout_job = {"rollout": True, "cache": str(args.cache)}
     for method in args.method:
         if args.resume and results.has(method, **about):
             continue
         sb3 = sb3 or run_worker("memory", {**job, "method": "sb3", "wraps": 0})
+        sb3_rollout = sb3_rollout or run_worker("memory", {**rollout_job, "method": "sb3"})
         ours = run_worker("memory", {**job, "method": method})
+        rollout = run_worker("memory", {**rollout_job, "method": method})
         made = run_worker("memory", {"construct": True, "method": method, "transitions": CONSTRUCT["transitions"]})
-        errors = [run["error"] for run in (sb3, ours, made) if "error" in run]
+        errors = [run["error"] for run in (sb3, ours, made, sb3_rollout, rollout) if "error" in run]
         if errors:
             results.put(method, {**about, "method": method, "error": errors[0]})
             console.print(f"[red]{method}: {errors[0]}[/red]")
             continue
         share = ours["memory"][0] / sb3["memory"][0]
         drift = max(abs(later / ours["memory"][0] - 1) for later in ours["memory"])
+        rollout_share = rollout["bytes"] / sb3_rollout["bytes"]
         reached = {
             "share": share <= SHARE,
             "drift": drift <= DRIFT,
             "construct": made["seconds"] < CONSTRUCT["seconds"] and made["bytes"] < CONSTRUCT["bytes"],
         }
+        if method in ROLLOUT_SHARE:
+            reached["rollout"] = rollout_share <= ROLLOUT_SHARE[method]
         row = {
             **about,
             "method": method,
@@ -125,13 +160,19 @@ def main() -> None:
             "drift": round(drift, 5),
             "usage": ours["usage"],
             "construct": {**CONSTRUCT, "seconds": made["seconds"], "bytes": made["bytes"]},
+            "rollout": {
+                "rows": ROLLOUT_ROWS,
+                "sb3_bytes": sb3_rollout["bytes"],
+                "bytes": rollout["bytes"],
+                "share": round(rollout_share, 5),
+            },
             "reached": reached,
         }
         results.put(method, row)
         sizes = ", ".join(f"{size / 1e6:.2f}" for size in chain(ours["memory"]))
         console.print(
             f"{method}: {sizes} MB (SB3 {sb3['memory'][0] / 1e6:,.1f} MB) = {share:.2%}, drift {drift:.2%}; a million made in "
-            f"{made['seconds']:.3f} s and {made['bytes'] / 1e6:.1f} MB; reached: {reached}"
+            f"{made['seconds']:.3f} s and {made['bytes'] / 1e6:.1f} MB; rollout {rollout_share:.2%}; reached: {reached}"
         )
 
 

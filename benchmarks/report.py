@@ -174,10 +174,12 @@ def memory(results: Results) -> str:
                 megabytes(row["sb3_bytes"]),
                 mark(f"{row['share']:.2%}".replace("%", " %"), reached["share"]),
                 mark(f"{row['drift']:.2%}".replace("%", " %"), reached["drift"]),
+                mark(f"{row['rollout']['share']:.2%}".replace("%", " %"), reached.get("rollout")),
                 mark(f"{made['seconds']:.2f} s, {megabytes(made['bytes'])}", reached["construct"]),
             ]
         )
-    head = ["method", "memory", "SB3", "share", "change over three laps", "creating a buffer for a million"]
+    head = ["method", "memory", "SB3", "share", "change over three laps", "share, rollout of 2,048 steps"]
+    head += ["creating a buffer for a million"]
     return table(head, lines)
 
 

@@ -101,7 +101,15 @@ def sample_digest(buffer: ReplayBuffer) -> str:
     return digest(tensor for _ in range(8) for tensor in buffer.sample(64)[:5])
 
 
-def _collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> list[int]:
+def collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> list[int]:
+    """
+    Add rows to a rollout buffer.
+
+    :param buffer: Buffer
+    :param stream: Where they come from
+    :param rows: How many
+    :return: Nanoseconds that each ``add`` took
+    """
     zeros, starts = th.zeros(buffer.n_envs), np.ones(buffer.n_envs)
     times = []
     for obs, _, action, reward, done, _ in islice(stream, rows):
@@ -163,7 +171,7 @@ def measure_rollout(
         if number >= 2 and time.perf_counter() > until:
             break
         buffer.reset()
-        adds += _collect(buffer, streams(), rows)
+        adds += collect(buffer, streams(), rows)
         for _ in range(4):
             batches = iter(buffer.get(256))
             while True:
