@@ -2,8 +2,8 @@
 Resident memory of a replay buffer of MsPacman (stack 4, 4 envs), compared with SB3's; does it grow when the ring wraps?
 
 The ring is filled with the same transitions in every wrap, so whatever grows is lost memory; ``--fresh`` plays on instead.
-Memory is the growth of ``RssAnon`` of a process that does nothing else, everything of the buffer included. A rollout is small, so
-what a buffer takes at the least counts for more: it is looked at, too.
+Memory is the growth of ``RssAnon`` of a process that does nothing else, everything of the buffer included.
+In a small rollout, what any buffer takes at the least counts for more, so one is filled, too.
 """
 
 from __future__ import annotations

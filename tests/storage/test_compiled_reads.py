@@ -175,7 +175,7 @@ def test_nothing_is_compiled_in_a_run() -> None:
 
 
 def _masks(rng: np.random.Generator, count: int) -> np.ndarray:
-    """A flat area whose edge is elsewhere in each frame, but nearly the same in all of its rows: best told from the row above."""
+    """A flat area whose edge is elsewhere in each frame, but nearly the same in all rows: best told from the row above."""
     edges = rng.integers(8, 56, (count, 1, 1)) + rng.integers(-2, 3, (count, 24, 1))
     return np.where(np.arange(64) < edges, np.uint8(1), np.uint8(200))
 
