@@ -178,7 +178,7 @@ def test_capacity_per_cell_is_enough_for_noise() -> None:
 
 
 def test_heap_grows_without_end(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="sb3_extra_buffers")  # a command line in this process may have made it silent
     pair = noise_buffer(100)
     pair.add(250)
     pair.check()
@@ -242,7 +242,7 @@ def test_a_full_heap_refuses_a_step_of_a_rollout() -> None:
 @pytest.mark.parametrize("method", ["delta", "rle", "gzip1"])
 def test_the_heap_is_sized_by_the_first_rows(method: str, caplog: pytest.LogCaptureFixture) -> None:
     """What was measured beats the estimate: half as much again as all rows will take, and then it need not grow."""
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="sb3_extra_buffers")  # a command line in this process may have made it silent
     pair = Pair(Stream(9, 2, (1, 24, 24), np.uint8, "game", Stack(3, 0), 0.02), 1000, compression_method=method)
     pair.add(70)
     heap = pair.ours._stores[None].heap
