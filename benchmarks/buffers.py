@@ -1,5 +1,8 @@
 """
-Fill and read SB3's buffers and ours, alternating, each in its own process, on the same recorded games.
+Fill and read SB3's buffers and ours on the same recorded games, each in its own process.
+
+All sides of a round are there at once and take turns, a hundred rows or an eighth of a timing each, so that a machine that
+is slow for a while is slow for all of them.
 
 Memory is the growth of the process's anonymous resident memory (``RssAnon``: not the recording, which is a mapped file) from
 just before the buffer is made to after it is filled: everything included, index, actions, rewards, key frames. Code that is
@@ -20,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.data import DATASETS
-from kit.process import report, run_worker
+from kit.process import report, run_in_turns
 from kit.results import ResultFile, console, options
 from kit.targets import DEFAULT, DENSE, DISTURBED, METRICS, reached
 from play import ensure
@@ -62,19 +65,6 @@ class Group:
     methods: tuple[str, ...]
     rounds: int
     transitions: int
-
-    def order(self, every: int) -> list[str]:
-        """
-        Say who runs when.
-
-        :param every: SB3 runs before every so many methods of ours
-        :return: Sides, round after round
-        """
-        sides: list[str] = []
-        for _ in range(self.rounds):
-            for number, method in enumerate(self.methods):
-                sides += [SB3, method] if number % every == 0 else [method]
-        return sides
 
 
 def make_plan(args: argparse.Namespace) -> list[Group]:
@@ -174,23 +164,21 @@ def measure_group(group: Group, args: argparse.Namespace, results: ResultFile) -
     if args.resume and all(results.has(key(method), **settings) for method in group.methods):
         return
     ensure(group.dataset, group.transitions * 5 // 4, args.cache)
-    order = group.order(len(group.methods) if args.quick else 3)
-    runs: dict[str, list[dict[str, Any]]] = {side: [] for side in order}
-    for number, side in enumerate(order):
-        job = {
-            "dataset": group.dataset,
-            "method": side,
-            "transitions": group.transitions,
-            "seconds": 0.2 if args.quick else 0.8,
-            "cache": str(args.cache),
-        }
-        run = run_worker("buffers", job)
-        runs[side].append(run)
-        console.print(f"[dim]{group.dataset:>12} {number + 1:2}/{len(order)}[/dim] {side:<11} {describe(run)}", soft_wrap=True)
-        for method in group.methods:
-            # As soon as a row is complete, and again when SB3 has run once more.
-            if len(runs[method]) == group.rounds and (method == side or number + 1 == len(order)):
-                results.put(key(method), make_row(group, method, runs))
+    runs: dict[str, list[dict[str, Any]]] = {side: [] for side in (SB3, *group.methods)}
+    job = {
+        "dataset": group.dataset,
+        "transitions": group.transitions,
+        "seconds": 0.2 if args.quick else 0.8,
+        "cache": str(args.cache),
+        "turns": True,
+    }
+    for number in range(group.rounds):
+        for side, run in run_in_turns("buffers", {side: {**job, "method": side} for side in runs}).items():
+            runs[side].append(run)
+            place = f"[dim]{group.dataset:>12} {number + 1}/{group.rounds}[/dim]"
+            console.print(f"{place} {side:<11} {describe(run)}", soft_wrap=True)
+    for method in group.methods:
+        results.put(key(method), make_row(group, method, runs))
 
 
 def cell(row: Mapping[str, Any], metric: str, judge: bool = True) -> str:

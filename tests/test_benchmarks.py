@@ -116,9 +116,12 @@ def test_disturbed_times_are_not_judged() -> None:
     assert targets.reached({**row, "method": "rle"}, "memory") is None
 
 
-def test_sb3_runs_between_ours() -> None:
-    group = buffers.Group("pong", ("a", "b", "c"), rounds=2, transitions=8)
-    assert group.order(2) == ["sb3", "a", "b", "sb3", "c"] * 2
+def test_timings_pause_for_the_other_side() -> None:
+    """What follows a pause finds its memory in no cache, so it is not timed."""
+    log: list[str] = []
+    times = process.time_calls(lambda: log.append("call"), 60.0, at_most=40, pause=lambda: log.append("pause"))
+    assert times["n"] == 40
+    assert log == ["call"] * 3 + (["pause"] + ["call"] * 6) * 8
 
 
 def test_workers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 
 from kit.data import DATASETS, Dataset, Recording, Transition, load
-from kit.process import anonymous_bytes, digest, settle, summary, time_calls
+from kit.process import anonymous_bytes, digest, no_pause, settle, summary, take_turn, time_calls
 
 SB3 = "sb3"
 GPU = "gpu:"
@@ -67,7 +67,11 @@ def make_rollout(method: str, rows: int, space: spaces.Box, action_space: spaces
 
 
 def fill(
-    buffer: ReplayBuffer, stream: Iterator[Transition], rows: int, clock: Callable[[], int] = time.perf_counter_ns
+    buffer: ReplayBuffer,
+    stream: Iterator[Transition],
+    rows: int,
+    clock: Callable[[], int] = time.perf_counter_ns,
+    pause: Callable[[], None] = no_pause,
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """
     Add rows to a replay buffer.
@@ -76,11 +80,14 @@ def fill(
     :param stream: Where they come from
     :param rows: How many
     :param clock: What tells the time
+    :param pause: Called every hundred rows
     :return: Nanoseconds that each ``add`` took
     """
     times = np.empty(rows, dtype=np.int64)
     done = 0
     for transition in islice(stream, rows):
+        if done % 100 == 0:
+            pause()
         start = clock()
         buffer.add(*transition)
         times[done] = clock() - start
@@ -151,7 +158,11 @@ def touch(dataset: Dataset, recording: Recording) -> None:
 
 
 def measure_rollout(
-    buffer: RolloutBuffer, streams: Callable[[], Iterator[Transition]], rows: int, seconds: float
+    buffer: RolloutBuffer,
+    streams: Callable[[], Iterator[Transition]],
+    rows: int,
+    seconds: float,
+    pause: Callable[[], None] = no_pause,
 ) -> dict[str, Any]:
     """
     Collect rollouts and read them in minibatches of 256, four epochs each.
@@ -160,19 +171,25 @@ def measure_rollout(
     :param streams: Makes a stream of transitions
     :param rows: Size of the buffer
     :param seconds: Stop after so long, but not before two rollouts
+    :param pause: Called before each rollout and each epoch; what it takes is not counted
     :return: Times of ``add`` and of a minibatch, and a digest of the minibatches
     """
     adds: list[int] = []
     gets: list[int] = []
     np.random.seed(0)
     seen = ""
-    until = time.perf_counter() + seconds
+    spent = 0.0
     for number in range(6):
-        if number >= 2 and time.perf_counter() > until:
+        if number >= 2 and spent > seconds:
             break
+        pause()
+        begin = time.perf_counter()
         buffer.reset()
         adds += collect(buffer, streams(), rows)
+        spent += time.perf_counter() - begin
         for _ in range(4):
+            pause()
+            begin = time.perf_counter()
             batches = iter(buffer.get(256))
             while True:
                 start = time.perf_counter_ns()
@@ -182,6 +199,7 @@ def measure_rollout(
                 gets.append(time.perf_counter_ns() - start)
                 if number == 0:
                     seen = digest([th.frombuffer(bytearray(seen.encode() or b"-"), dtype=th.uint8), *batch[:6]])
+            spent += time.perf_counter() - begin
     return {"rollout_add": summary(adds), "get_256": summary(gets), "get_digest": seen}
 
 
@@ -191,13 +209,14 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
 
     Code that is loaded and compiled for the buffer is warmed up before memory is counted, and given on its own.
 
-    :param job: ``dataset``, ``method``, ``transitions``, ``seconds`` for each timing, ``cache``
+    :param job: ``dataset``, ``method``, ``transitions``, ``seconds`` for each timing, ``cache``, ``turns`` with others
     :return: Memory, times and digests
     """
     dataset, method, seconds = DATASETS[job["dataset"]], job["method"], job["seconds"]
     recording = load(dataset, Path(job["cache"]))
     space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
     n_envs = dataset.n_envs
+    pause = take_turn if job.get("turns") else no_pause
     rows = job["transitions"] // n_envs
     rollout_rows = min(_ROLLOUT // n_envs, rows)
 
@@ -213,11 +232,11 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     buffer = make_replay(method, job["transitions"], space, action_space, n_envs)
     construct = time.perf_counter() - start
     stream = streams()
-    first = fill(buffer, stream, rows)
+    first = fill(buffer, stream, rows, pause=pause)
     settle()
     memory = anonymous_bytes() - before
     digests = [sample_digest(buffer)]
-    full = fill(buffer, stream, max(rows // 4, 1))
+    full = fill(buffer, stream, max(rows // 4, 1), pause=pause)
     digests.append(sample_digest(buffer))
     result = {
         "memory": memory,
@@ -225,12 +244,12 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
         "construct_ms": round(construct * 1e3, 2),
         "add_first": summary(first),
         "add_full": summary(full),
-        "sample_32": time_calls(partial(buffer.sample, 32), seconds),
-        "sample_256": time_calls(partial(buffer.sample, 256), seconds),
+        "sample_32": time_calls(partial(buffer.sample, 32), seconds, pause=pause),
+        "sample_256": time_calls(partial(buffer.sample, 256), seconds, pause=pause),
     }
     del buffer
     settle()
     rollout = make_rollout(method, rollout_rows, space, action_space, n_envs)
-    result |= measure_rollout(rollout, streams, rollout_rows, seconds)
+    result |= measure_rollout(rollout, streams, rollout_rows, seconds, pause)
     digests.append(result.pop("get_digest"))
     return {**result, "digests": digests}

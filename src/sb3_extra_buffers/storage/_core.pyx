@@ -37,6 +37,8 @@ cdef extern from "framelog.h":
         size_t cells
     ctypedef struct fl_log:
         size_t segment_bytes, count, in_use
+    ctypedef struct fl_stream:
+        bint references_pay
     ctypedef struct fl_work:
         uint64_t rebuilds, reclaims, segments_looked_at
     ctypedef struct fl_limits:
@@ -48,6 +50,7 @@ cdef extern from "framelog.h":
         fl_method method
         size_t n_streams, frame_bytes, obs_bytes, n_indexes
         fl_index **indexes
+        fl_stream *streams
         fl_log log
         uint64_t patience
         fl_work work
@@ -410,6 +413,20 @@ cdef class Store:
         part.out = <uint8_t *>cnp.PyArray_DATA(out)
         return 0
 
+    cdef bint _is_for_codecs(self) noexcept:
+        """
+        Whether most frames have to be decoded by a codec.
+
+        It needs the GIL for each of them, and two threads would spend their time waiting for each other.
+        """
+        cdef size_t i
+        if self._store.method.packs or not self._store.method.references:
+            return True
+        for i in range(self._store.n_streams):
+            if not self._store.streams[i].references_pay:
+                return True
+        return False
+
     def read(self, cnp.ndarray rows not None, columns, int index, out, int other=-1, other_out=None):
         """
         Read observations of an array, and of another at the same places; what they share is decoded once.
@@ -438,12 +455,12 @@ cdef class Store:
             ):
                 raise ValueError("columns must be a C-contiguous array of int64, as long as rows")
             columns_at = <const int64_t *>cnp.PyArray_DATA(columns)
-        if count * n_parts * self._store.obs_bytes >= WORTH_ASKING and _cores() > 1:
-            threads = 2
         self._acquire()
         self._notice_fork()
         self._reading += 1
         try:
+            if count * n_parts * self._store.obs_bytes >= WORTH_ASKING and not self._is_for_codecs() and _cores() > 1:
+                threads = 2
             parts[0].index = self._index(index)
             self._take_output(out, count, &parts[0])
             if n_parts == 2:
