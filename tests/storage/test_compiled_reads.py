@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 from observation_streams import Stack, Stream
-from store_kit import Ring, make_store, never_give_up_stack, store_by
+from store_kit import Ring, make_store, never_give_up_stack, store_by, watch_codecs
 
 from sb3_extra_buffers.storage import CompressedArray
 from sb3_extra_buffers.storage.layout import FrameLayout
@@ -199,3 +200,22 @@ def test_frames_of_a_stack_in_any_order() -> None:
     assert store.read(np.arange(rows), None, one, out, other, following)
     np.testing.assert_array_equal(out, obs[:-1])
     np.testing.assert_array_equal(following, obs[1:])
+
+
+@pytest.mark.parametrize("method", ["zstd-3", "delta-zstd", "delta"])
+def test_codecs_run_in_the_thread_that_reads(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that need the GIL for every frame would wait for each other most of the time."""
+    pytest.importorskip("zstandard")
+    threads: set[int] = set()
+    watch_codecs(monkeypatch, lambda _: threads.add(threading.get_ident()))
+    rows = 300
+    store, (index, _) = make_store(Stream(0, 1, (64, 64), np.uint8, "noise"), method, rows)
+    # Neither like the frame before nor like the row above: only a codec makes it smaller.
+    obs = np.tile(np.random.default_rng(0).integers(0, 256, (rows, 1, 4, 64), dtype=np.uint8), (1, 1, 16, 1))
+    for row in range(rows):
+        store.write_row(row, index, obs[row])
+    threads.clear()
+    out = np.empty((4 * rows, 64, 64), np.uint8)
+    assert store.read(np.tile(np.arange(rows), 4), None, index, out)
+    np.testing.assert_array_equal(out, np.tile(obs[:, 0], (4, 1, 1)))
+    assert threads == {threading.get_ident()}
