@@ -335,7 +335,7 @@ size_t fl_padded(size_t size);              /* whole words and one more */
 /* -- parallel.c ------------------------------------------------------------------------------------------------------- */
 
 /* Run `work` for `count` things, `piece` of them at a time, on two cores if that can be; `worker` is 0 or 1. A worker whose work
- * says false takes no more. It starts a thread and waits for it: nothing outlives the call that a fork could leave behind. */
+ * says false takes no more. In a child that is forked meanwhile, all of it is done again. */
 void fl_work_on_two(bool (*work)(void *context, int worker, size_t first, size_t stop), void *context, size_t count, size_t piece);
 
 #endif

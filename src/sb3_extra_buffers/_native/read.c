@@ -17,7 +17,6 @@ enum {
 #define CACHED ((size_t)1 << 19)   /* a log of fewer bytes is in the processor's second-level cache, about */
 #endif
 #define WORTH_SHARING ((size_t)1 << 21) /* having a smaller output decoded by two takes longer than it saves */
-#define CODEC_EFFORT 16            /* how much longer a codec takes for a byte than copying it does */
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #if defined(_M_X64)
@@ -407,6 +406,16 @@ static bool read_rows(void *context, int worker, size_t first, size_t stop) {
     return true;
 }
 
+/* Whether most frames have to be decoded by a codec: two threads would spend their time waiting for each other, as codecs are
+ * Python's, which lets one thread work at a time. */
+static bool is_for_codecs(const fl_store *store) {
+    bool is = store->method.packs || !store->method.references;
+    for (size_t i = 0; !is && i < store->n_streams; i++) {
+        is = !store->streams[i].references_pay;
+    }
+    return is;
+}
+
 int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, const int64_t *rows, const int64_t *columns,
             size_t count, int threads, const fl_codecs *codecs) {
     if (n_parts < 1 || n_parts > FL_MAX_PARTS) {
@@ -416,9 +425,8 @@ int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, co
     of.ahead = store->log.in_use * store->log.segment_bytes > CACHED;
     const size_t packed = store->method.packs ? store->staging_bytes + FL_READ_AHEAD : 0;
     of.scratch_bytes = 3 * store->stride + FL_WRITE_AHEAD + packed;
-    const bool by_codec = store->method.packs || !store->method.references;
-    const size_t effort = count * n_parts * store->obs_bytes * (by_codec ? CODEC_EFFORT : 1);
-    const bool shared = threads > 1 && count > PIECE && effort >= WORTH_SHARING;
+    const bool shared =
+        threads > 1 && count > PIECE && count * n_parts * store->obs_bytes >= WORTH_SHARING && !is_for_codecs(store);
     of.scratch = fl_resize(NULL, shared ? 2 : 1, of.scratch_bytes);
     if (of.scratch == NULL) {
         return FL_NO_MEMORY;

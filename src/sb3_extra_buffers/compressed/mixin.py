@@ -11,6 +11,7 @@ import torch as th
 from gymnasium import spaces
 from numpy import ndarray
 from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from sb3_extra_buffers.compressed import freed_memory
 from sb3_extra_buffers.compressed.fields import Field
@@ -24,6 +25,7 @@ from sb3_extra_buffers.compressed.parents import (
     only_reads,
     only_stores,
     parent_signature,
+    samples_as_replay_buffer,
 )
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.compressed.sample_view import SampleReads, view_for_reading
@@ -56,6 +58,7 @@ class CompressedBuffer(HollowParent):
     _parents_only_store: ClassVar[bool] = False
     _only_reads: ClassVar[bool] = False
     _adds_as_replay_buffer: ClassVar[bool] = False
+    _samples_as_replay_buffer: ClassVar[bool] = False
 
     observations: Any
     next_observations: Any
@@ -65,6 +68,7 @@ class CompressedBuffer(HollowParent):
         cls._parents_only_store = only_stores(cls, CompressedBuffer)
         cls._only_reads = only_reads(cls, CompressedBuffer)
         cls._adds_as_replay_buffer = adds_as_replay_buffer(cls, CompressedBuffer)
+        cls._samples_as_replay_buffer = samples_as_replay_buffer(cls, CompressedBuffer)
         cls.__signature__ = full_signature(cls, CompressedBuffer)  # type: ignore[attr-defined]
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + _OPTIONS
@@ -310,11 +314,37 @@ class CompressedReplay(CompressedBuffer):
         with self._lock:
             if not (self.pos or self.full):
                 raise ValueError("cannot sample from an empty buffer: add transitions first")
-            if self._only_reads:
+            if self._samples_as_replay_buffer and all(given is None for given in (*args, *kwargs.values())):
+                samples = self._read_all(batch_size)
+            elif self._only_reads:
                 samples = super(CompressedReplay, self._view()).sample(batch_size, *args, **kwargs)
             else:
                 samples = super().sample(batch_size, *args, **kwargs)
         return self._finish(samples)
+
+
+    def _read_all(self, batch_size: int) -> ReplayBufferSamples:
+        """
+        Do what ``ReplayBuffer.sample`` does where nothing is normalized, but read observations and what followed at once.
+
+        For small batches, what that takes in Python is as long as decoding them.
+        """
+        rows = np.random.randint(0, self.buffer_size if self.full else self.pos, size=batch_size)
+        columns = np.random.randint(0, high=self.n_envs, size=(len(rows),))
+        cells = rows, columns
+        if self._compresses:
+            observations, following = self.observations.read_beside(self.next_observations, rows, columns)
+        else:
+            observations, following = self.observations[cells], self.next_observations[cells]
+        arrays = (
+            observations,
+            self.actions[cells],
+            following,
+            (self.dones[cells] * (1 - self.timeouts[cells])).reshape(-1, 1),
+            self.rewards[cells].reshape(-1, 1),
+        )
+        tensors = map(th.from_numpy, arrays)  # nobody else has these arrays
+        return ReplayBufferSamples(*(tensors if self._on_cpu else (tensor.to(self.device) for tensor in tensors)))
 
 
 class CompressedRollout(CompressedBuffer):

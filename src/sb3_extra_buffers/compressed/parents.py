@@ -33,12 +33,19 @@ def only_stores(cls: type, mixin: type) -> bool:
     return all(parent.__module__.startswith(_KNOWN) for parent in _after(cls, mixin) if "add" in vars(parent))
 
 
-# All that ``ReplayBuffer.add`` of SB3 2.7 to 2.9 speaks of.
+# All that these functions of SB3 2.7 to 2.9 speak of.
 _NAMES_IN_ADD = frozenset(
     (
         *("observation_space", "n_envs", "obs_shape", "action_dim", "buffer_size", "pos", "full", "optimize_memory_usage"),
         *("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "handle_timeout_termination"),
         *("isinstance", "spaces", "Discrete", "reshape", "np", "array", "get"),
+    )
+)
+_NAMES_IN_SAMPLE = frozenset(
+    (
+        *("n_envs", "buffer_size", "pos", "full", "optimize_memory_usage", "np", "random", "randint", "super", "sample"),
+        *("_get_samples", "observations", "next_observations", "actions", "rewards", "dones", "timeouts", "reshape"),
+        *("_normalize_obs", "_normalize_reward", "to_torch", "ReplayBufferSamples", "len", "tuple", "map"),
     )
 )
 
@@ -51,8 +58,27 @@ def adds_as_replay_buffer(cls: type, mixin: type) -> bool:
     :param mixin: What makes it ours
     :return: Whether it is; not so where an SB3 to come has it do more
     """
-    adds = (vars(parent)["add"] for parent in _after(cls, mixin) if "add" in vars(parent))
-    return next(adds, None) is ReplayBuffer.add and _NAMES_IN_ADD.issuperset(ReplayBuffer.add.__code__.co_names)
+    return _next(cls, mixin, "add") is ReplayBuffer.add and _speaks_of(ReplayBuffer.add, _NAMES_IN_ADD)
+
+
+def samples_as_replay_buffer(cls: type, mixin: type) -> bool:
+    """
+    Tell whether the parents' ``sample`` is that of SB3's ``ReplayBuffer``, and that one reads what it is known to read.
+
+    :param cls: A buffer class
+    :param mixin: What makes it ours
+    :return: Whether it is; not so where an SB3 to come has it do more
+    """
+    steps = ("_get_samples", "_normalize_obs", "_normalize_reward", "to_torch")
+    unchanged = all(getattr(cls, step, None) is getattr(ReplayBuffer, step) for step in steps)
+    functions = (BaseBuffer.sample, ReplayBuffer.sample, ReplayBuffer._get_samples)
+    known = all(_speaks_of(function, _NAMES_IN_SAMPLE) for function in functions)
+    return unchanged and known and _next(cls, mixin, "sample") is ReplayBuffer.sample
+
+
+def _speaks_of(function: Any, names: frozenset[str]) -> bool:
+    """Whether it speaks of nothing else."""
+    return names.issuperset(function.__code__.co_names)
 
 
 def only_reads(cls: type, mixin: type) -> bool:
@@ -71,6 +97,11 @@ def only_reads(cls: type, mixin: type) -> bool:
 def _after(cls: type, mixin: type) -> tuple[type, ...]:
     ours = [place for place, parent in enumerate(cls.__mro__) if issubclass(parent, mixin)]
     return cls.__mro__[max(ours) + 1 :]
+
+
+def _next(cls: type, mixin: type, name: str) -> Any:
+    """What the mixin's ``super()`` finds under a name."""
+    return next((vars(parent)[name] for parent in _after(cls, mixin) if name in vars(parent)), None)
 
 
 def hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:

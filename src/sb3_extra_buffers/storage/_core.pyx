@@ -413,20 +413,6 @@ cdef class Store:
         part.out = <uint8_t *>cnp.PyArray_DATA(out)
         return 0
 
-    cdef bint _is_for_codecs(self) noexcept:
-        """
-        Whether most frames have to be decoded by a codec.
-
-        It needs the GIL for each of them, and two threads would spend their time waiting for each other.
-        """
-        cdef size_t i
-        if self._store.method.packs or not self._store.method.references:
-            return True
-        for i in range(self._store.n_streams):
-            if not self._store.streams[i].references_pay:
-                return True
-        return False
-
     def read(self, cnp.ndarray rows not None, columns, int index, out, int other=-1, other_out=None):
         """
         Read observations of an array, and of another at the same places; what they share is decoded once.
@@ -459,7 +445,7 @@ cdef class Store:
         self._notice_fork()
         self._reading += 1
         try:
-            if count * n_parts * self._store.obs_bytes >= WORTH_ASKING and not self._is_for_codecs() and _cores() > 1:
+            if count * n_parts * self._store.obs_bytes >= WORTH_ASKING and _cores() > 1:
                 threads = 2
             parts[0].index = self._index(index)
             self._take_output(out, count, &parts[0])
