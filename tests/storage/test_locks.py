@@ -76,6 +76,26 @@ def test_in_a_forked_child_nobody_holds_it() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_thread_that_forks_still_holds_it_in_the_child() -> None:
+    """It is going to release it there, too, and until then others have to wait."""
+    lock = StoreLock()
+    with lock, lock:
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if is_free(lock) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with lock:
+        child = os.fork()
+        if child == 0:
+            taken: list[bool] = []
+            other = threading.Thread(target=lambda: taken.append(lock.acquire(blocking=False)))
+            other.start()
+            other.join()
+            os._exit(int(taken[0]))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_arrays_that_share_frames_share_their_lock() -> None:
     lock = StoreLock()
     one = CompressedArray((4, 2), np.uint8, (30, 30), lock=lock)

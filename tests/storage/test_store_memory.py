@@ -320,7 +320,7 @@ def test_frames_in_use_are_counted(method: str, depth: int) -> None:
     with limits(min_segment=1 << 9, first_check=1, first_room=2):
         ring = Ring(stream, method, rows=90)
         ring.add(100)
-        for _ in range(250 * depth):
+        for _ in range(500 * depth):
             before, (rebuilds, reclaims, _) = image_of(ring.store), ring.store.core.work
             pair = stream.step()[:2]
             ring.row = int(rng.integers(0, 90) if rng.random() < 0.1 else rng.integers(0, 20))  # leaves old ones behind

@@ -100,6 +100,7 @@ typedef struct fl_log {
     uint32_t *idle;  /* segments to be used again */
     size_t count, in_use, n_idle, room;
     size_t opened;   /* since it was last asked what can be released */
+    size_t looks;    /* how often that was asked while the newest one is being filled */
 } fl_log;
 
 /* Where groups lie: for each stream a ring of locations, `segment << 32 | offset`. An open group is FL_OPEN_BIT | stream. */
@@ -252,8 +253,11 @@ typedef struct fl_read_part {
     uint8_t *out; /* `count` observations, in C order */
 } fl_read_part;
 
+/* Having a smaller output decoded by two takes longer than it saves. */
+#define FL_WORTH_SHARING ((size_t)1 << 21)
+
 /* Read from the same cells of one array or two: `rows[i] * n_streams + columns[i]`, or `rows[i]` where there are no
- * columns. `threads` may be 2 where the output is large. */
+ * columns. With `threads` of 2, a helper takes part where the output is large. */
 int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, const int64_t *rows, const int64_t *columns,
             size_t count, int threads, const fl_codecs *codecs);
 

@@ -4,7 +4,11 @@
 
 #include <string.h>
 
-enum { LOOK_AFTER = 1000 }; /* segments are looked through again once a thousandth of them is new */
+enum {
+    LOOK_AFTER = 1000, /* segments are looked through again once a thousandth of them is new */
+    SMALL_LOG = 128,   /* in a log of fewer segments one counts for something, */
+    LOOKS = 4,         /* so they are looked through each time that another quarter of the newest is full */
+};
 /* -- room ----------------------------------------------------------------------------------------------------------------- */
 
 static fl_segment *current_segment(const fl_store *store) {
@@ -27,8 +31,22 @@ static int find_segment(fl_store *store, size_t bytes) {
     return fl_log_open_segment(log);
 }
 
+/* A ring leaves a segment while it fills another: see whether it has left one. */
+static void release_early(fl_store *store) {
+    fl_log *log = &store->log;
+    if (log->in_use == 0 || log->in_use >= SMALL_LOG) {
+        return;
+    }
+    const size_t quarters = current_segment(store)->used * LOOKS / log->segment_bytes;
+    if (quarters > log->looks) {
+        fl_reclaim(store);
+        log->looks = quarters;
+    }
+}
+
 /* Make sure that a group has a place in the directory. */
 static int find_place(fl_store *store, size_t i, int64_t group) {
+    release_early(store);
     fl_directory *directory = &store->directory;
     if ((uint64_t)(group - directory->oldest[i]) < directory->capacity) {
         return FL_OK;

@@ -111,12 +111,14 @@ int fl_log_open_segment(fl_log *log) {
     log->n_idle--;
     log->order[log->in_use++] = number;
     log->opened++;
+    log->looks = 0;
     return FL_OK;
 }
 
-/* Give memory of idle segments back, but for one, which is needed next. */
+/* Give memory of idle segments back, also of the one that is needed next: new pages take memory only once they are written to,
+ * and to have them anew takes little against filling them. */
 static void give_back(fl_log *log) {
-    for (size_t i = 0; i + 1 < log->n_idle; i++) {
+    for (size_t i = 0; i < log->n_idle; i++) {
         fl_segment *segment = &log->segments[log->idle[i]];
         fl_free_pages(segment->block, block_bytes(log));
         memset(segment, 0, sizeof *segment);

@@ -16,7 +16,6 @@ enum {
 #ifndef CACHED
 #define CACHED ((size_t)1 << 19)   /* a log of fewer bytes is in the processor's second-level cache, about */
 #endif
-#define WORTH_SHARING ((size_t)1 << 21) /* having a smaller output decoded by two takes longer than it saves */
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #if defined(_M_X64)
@@ -426,7 +425,7 @@ int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, co
     const size_t packed = store->method.packs ? store->staging_bytes + FL_READ_AHEAD : 0;
     of.scratch_bytes = 3 * store->stride + FL_WRITE_AHEAD + packed;
     const bool shared =
-        threads > 1 && count > PIECE && count * n_parts * store->obs_bytes >= WORTH_SHARING && !is_for_codecs(store);
+        threads > 1 && count > PIECE && count * n_parts * store->obs_bytes >= FL_WORTH_SHARING && !is_for_codecs(store);
     of.scratch = fl_resize(NULL, shared ? 2 : 1, of.scratch_bytes);
     if (of.scratch == NULL) {
         return FL_NO_MEMORY;

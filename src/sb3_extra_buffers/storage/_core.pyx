@@ -89,13 +89,13 @@ cdef extern from "framelog.h":
                 const fl_codecs *) nogil
     void fl_tree_set(double *, size_t, const int64_t *, const double *, size_t) nogil
     void fl_tree_find(const double *, size_t, const double *, int64_t *, size_t) nogil
+    const size_t FL_WORTH_SHARING
     size_t fl_refused_bytes()
     int64_t fl_refuse_allocation(int64_t)
     size_t fl_patch_length(const uint8_t *, size_t)
 
 cdef enum:
     MOST_AXES = 32
-    WORTH_ASKING = 1 << 17  # bytes of output from which on it may pay to use two cores
 
 
 fl_active = fl_best_kernels()
@@ -135,19 +135,6 @@ cdef int _decode(void *context, int which, const uint8_t *blob, size_t blob_size
         store._errors.append(error)
         return FL_DAMAGED if isinstance(error, CodecError) else FL_CODEC
     return FL_OK
-
-
-# Counted up in a child: what other threads were doing when it was forked, nobody does there.
-cdef int _forks = 0
-
-
-def _count_fork():
-    global _forks
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_fork)
 
 
 # -- the store ---------------------------------------------------------------------------------------------------------------------
@@ -190,7 +177,7 @@ cdef class Store:
     :param group_codec: Codec behind the references, over whole groups; None for none
     :param references: Whether frames are coded against earlier ones
     :param shift: Two to this power is the number of frames in a group
-    :param lock: A reentrant lock
+    :param lock: A ``StoreLock``
     :param image: What ``image`` of another store gave; None for an empty store
     """
 
@@ -204,7 +191,8 @@ cdef class Store:
     cdef cnp.npy_intp _turned_strides[MOST_AXES]
     cdef bint _writing
     cdef int _reading
-    cdef int _forks
+    cdef object _lock
+    cdef int _abandoned
 
     def __init__(self, layout, n_streams, frame_codec, group_codec, references, shift, lock, image=None):
         cdef fl_layout sizes = _layout_of(layout)
@@ -217,7 +205,7 @@ cdef class Store:
         method.references, method.packs, method.shift = references, group_codec is not None, shift
         self._frame_codec, self._group_codec = frame_codec, group_codec
         self._acquire, self._release = lock.acquire, lock.release
-        self._forks = _forks
+        self._lock, self._abandoned = lock, lock.abandoned
         self._errors = []
         self._codecs.context, self._codecs.encode, self._codecs.decode = <void *>self, _encode, _decode
         if image is None:
@@ -294,9 +282,12 @@ cdef class Store:
         self._writing = True
         return 0
 
-    cdef void _notice_fork(self) noexcept:
-        if self._forks != _forks:
-            self._forks, self._writing, self._reading = _forks, False, 0
+    cdef int _notice_fork(self) except -1:
+        """In a child, forget what another thread was doing when it was forked: nobody does that here."""
+        cdef int abandoned = self._lock.abandoned
+        if self._abandoned != abandoned:
+            self._abandoned, self._writing, self._reading = abandoned, False, 0
+        return 0
 
     cdef int _end_change(self) except -1:
         self._writing = False
@@ -445,7 +436,7 @@ cdef class Store:
         self._notice_fork()
         self._reading += 1
         try:
-            if count * n_parts * self._store.obs_bytes >= WORTH_ASKING and _cores() > 1:
+            if count * n_parts * self._store.obs_bytes >= FL_WORTH_SHARING and _cores() > 1:
                 threads = 2
             parts[0].index = self._index(index)
             self._take_output(out, count, &parts[0])

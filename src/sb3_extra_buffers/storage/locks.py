@@ -16,13 +16,14 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # it is not final, whatev
     A lock that the thread which holds it may take again: a signal handler that reads does not wait for itself.
 
     It can be copied and pickled; the copy is another lock, which nobody holds.
-    In a forked child nobody holds it either: the thread that did is not there.
+    In a forked child nobody holds it either, unless the thread that has forked does: others are not there.
     """
 
-    __slots__ = ()
+    __slots__ = ("abandoned",)
 
     def __init__(self) -> None:
         super().__init__()
+        self.abandoned = 0  # how often it may have been taken from a thread that is not there: what that did is not done
         _locks.add(self)
 
     def is_mine(self) -> bool:
@@ -38,13 +39,15 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # it is not final, whatev
         return StoreLock, ()
 
 
-def _release_all() -> None:
+def _release_those_of_others() -> None:
     for lock in _locks:
-        lock._at_fork_reinit()  # type: ignore[attr-defined]
+        if not lock.is_mine():
+            lock.abandoned += 1
+            lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_all)
+    os.register_at_fork(after_in_child=_release_those_of_others)
 
 
 class LockedState(dict[str, Any]):
