@@ -73,7 +73,7 @@ def test_threads_that_want_help_at_once() -> None:
 ONE_HELPER = """
 import os, sys
 sys.path[:0] = sys.argv[1:]
-from test_two_cores import check, filled
+from test_two_threads import check, filled
 what = filled()
 before = len(os.listdir("/proc/self/task"))
 for seed in range(30):
@@ -90,7 +90,7 @@ def test_the_helper_is_started_once() -> None:
 FORK = """
 import os, sys
 sys.path[:0] = sys.argv[1:]
-from test_two_cores import check, filled
+from test_two_threads import check, filled
 what = filled()
 check(*what)
 for seed in range(5):
@@ -115,7 +115,7 @@ import os, sys, threading
 sys.path[:0] = sys.argv[1:]
 import pytest
 from store_kit import watch_codecs
-from test_two_cores import check, filled
+from test_two_threads import check, filled
 
 children, reading, me = [], False, threading.get_ident()
 
