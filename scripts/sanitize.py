@@ -35,7 +35,8 @@ SETTINGS = {
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:abort_on_error=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     # The interpreter, NumPy and torch need no suppressions: their locks are seen, and what they do else is not looked into.
-    "TSAN_OPTIONS": "halt_on_error=1:report_signal_unsafe=0",
+    # Children of a fork start threads, which it would otherwise refuse.
+    "TSAN_OPTIONS": "halt_on_error=1:report_signal_unsafe=0:die_after_fork=0",
 }
 
 
