@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed
+DEVELOPMENT := $(VENV)/.installed-development
 CLIENTS := $(VENV)/.installed-clients
 CORE := $(VENV)/.compiled
 NATIVE := src/sb3_extra_buffers/_native
@@ -14,8 +15,10 @@ CORE_SOURCES := setup.py $(wildcard src/sb3_extra_buffers/storage/*.pyx) \
 WITH_COMPILER := $(BIN)/python scripts/with_compiler.py
 # What is done with the core alone needs no .venv, and is the business of another Makefile.
 NATIVE_MAKE = $(MAKE) --no-print-directory -C tests/native PYTHON=$(or $(abspath $(wildcard $(BIN)/python)),$(PYTHON))
-DEVELOPMENT := .[all,dev]
-WITH_CLIENTS := .[all,dev,clients]
+# What the demo needs, and the core, should it be compiled again.
+FOR_DEMO := -e ".[extra,isal,lz4,zstd]" cython setuptools
+FOR_DEVELOPMENT := -e ".[all,dev]"
+FOR_CLIENTS := -e ".[all,dev,clients]"
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
@@ -29,6 +32,8 @@ FUZZ_INPUTS ?= 300000
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
+# One thing after the other, whatever -j says: all of it goes into one .venv.
+.NOTPARALLEL:
 .PHONY: help install demo test test-all lint format bench bench-quick bench-long docs clean distclean
 .PHONY: core-warnings core-test sanitize fuzz cross cross-test
 
@@ -36,23 +41,25 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
 		printf '%-22s %s\n' "$$name" "$$text"; done
 
-install: $(CORE) ## Make .venv and install the package with all extras in it
+install: $(DEVELOPMENT) $(CORE) ## Make .venv and install the package with all extras in it
 
-# pip's output goes to a log; if it fails, its end is shown. $(1) is what to install, $(2) how long that takes.
+# pip's output goes to a log; if it fails, its end is shown. $(1) is what to install, $(2) how long that takes. Modules are compiled
+# when they are first imported, not all of torch's now.
 define install_quietly
-	@echo "Installing $(1) into $(VENV) ($(2); the log is $(VENV)/install.log)"
-	@if ! $(WITH_COMPILER) $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e $(1) > $(VENV)/install.log 2>&1; then \
+	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing $(2) into $(VENV) (the log is $(VENV)/install.log)"
+	@if ! $(WITH_COMPILER) $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt $(1) > $(VENV)/install.log 2>&1; then \
 		tail -n 40 $(VENV)/install.log; \
 		echo "Installing failed, see above; all of it is in $(VENV)/install.log" >&2; \
 		exit 1; \
 	fi
 	@echo "Installed."
-	@touch $(CORE) # pip has compiled the core
+	@touch $(CORE) $(INSTALLED) # pip has compiled the core
 endef
 
 # The core, compiled to a file beside its source. A fresh install has just done so, which make, having looked before, does not
 # know: hence the second look.
-$(CORE): $(CORE_SOURCES) | $(STAMP)
+$(CORE): $(CORE_SOURCES) | $(INSTALLED)
 	@if [ ! -e $@ ] || [ -n "$$(find $(CORE_SOURCES) -newer $@)" ]; then \
 		echo "Compiling the core (half a minute; the log is $(VENV)/compile.log)"; \
 		if ! $(WITH_COMPILER) $(BIN)/python setup.py build_ext --inplace > $(VENV)/compile.log 2>&1; then \
@@ -64,49 +71,52 @@ $(CORE): $(CORE_SOURCES) | $(STAMP)
 	fi
 	@touch $@
 
-$(STAMP): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
-	$(call install_quietly,"$(DEVELOPMENT)",torch and all extras: a few minutes)
+$(INSTALLED): pyproject.toml constraints.txt
+	$(call install_quietly,$(FOR_DEMO),the package with torch: a minute or two)
+
+# All that the demo needs, too, so whoever has this needs no other.
+$(DEVELOPMENT): pyproject.toml constraints.txt
+	$(call install_quietly,$(FOR_DEVELOPMENT),the package with torch and all extras: a few minutes)
 	@touch $@
 
 # RL Zoo and SBX: as large as all the rest but torch, so only where they are run.
-$(CLIENTS): $(STAMP)
-	$(call install_quietly,"$(WITH_CLIENTS)",RL Zoo and SBX too: a few minutes)
+$(CLIENTS): $(DEVELOPMENT)
+	$(call install_quietly,$(FOR_CLIENTS),RL Zoo and SBX as well: a few minutes)
 	@touch $@
 
 demo: $(CORE) ## Play Atari, fill SB3's buffer and ours, train with both, compare (3 minutes)
 	@echo "$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)"
 	@$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)
 
-test: $(CORE) ## Run the fast tests
+test: $(DEVELOPMENT) $(CORE) ## Run the fast tests
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(CLIENTS) $(CORE) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install
 	SB3XB_REQUIRE_BROWSER=1 $(PYTEST) $(PYTEST_ARGS)
 
-lint: $(CORE) ## Check style, formatting and types; the C files compile without warnings
+lint: $(DEVELOPMENT) $(CORE) ## Check style, formatting and types; the C files compile without warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@$(WITH_COMPILER) $(NATIVE_MAKE) warnings
 
-format: $(CORE) ## Put the code into the form that lint wants
+format: $(DEVELOPMENT) $(CORE) ## Put the code into the form that lint wants
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(CORE) ## Compare with SB3's buffers: memory, add, sample, get (20 minutes)
+bench: $(DEVELOPMENT) $(CORE) ## Compare with SB3's buffers: memory, add, sample, get (20 minutes)
 	@set -e; for program in $(BENCHMARKS); do \
 		echo "$(BIN)/python $$program $(BENCH_ARGS)"; \
 		$(BIN)/python "$$program" $(BENCH_ARGS); \
 	done
 
-bench-quick: $(CORE) ## The same, small and rough (3 minutes)
+bench-quick: $(DEVELOPMENT) $(CORE) ## The same, small and rough (3 minutes)
 	$(BIN)/python benchmarks/buffers.py --quick $(BENCH_ARGS)
 
-bench-long: $(CORE) ## First fill, starting up, whole training runs, a million transitions (an hour)
+bench-long: $(DEVELOPMENT) $(CORE) ## First fill, starting up, whole training runs, a million transitions (an hour)
 	@$(MAKE) bench BENCHMARKS="$(BENCHMARKS_LONG)"
 
-docs: $(CORE) ## Build the documentation into docs/_build/html
+docs: $(DEVELOPMENT) $(CORE) ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 core-warnings: ## Compile the C files with warnings as errors
@@ -115,7 +125,7 @@ core-warnings: ## Compile the C files with warnings as errors
 core-test: ## Test the core in C, as it is and with AddressSanitizer and UBSan (2 minutes)
 	@$(NATIVE_MAKE) test
 
-sanitize: $(STAMP) ## The storage and buffer tests with ASan and UBSan, the threads tests with TSan (half an hour)
+sanitize: $(DEVELOPMENT) ## The storage and buffer tests with ASan and UBSan, the threads tests with TSan (half an hour)
 	@$(NATIVE_MAKE) test threads
 	$(BIN)/python scripts/sanitize.py address $(PYTEST_ARGS)
 	$(BIN)/python scripts/sanitize.py thread $(PYTEST_ARGS)

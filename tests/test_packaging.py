@@ -103,7 +103,7 @@ def test_make_compiles_the_core_before_anything_that_needs_it() -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 def test_make_compiles_again_when_a_source_has_changed(tmp_path: Path) -> None:
-    for name in (".installed", ".compiled"):
+    for name in (".installed", ".installed-development", ".compiled"):
         (tmp_path / name).touch()
     make = ("make", "--dry-run", f"VENV={tmp_path}", "test")
     assert "build_ext" not in run(*make)
@@ -115,6 +115,17 @@ def test_make_compiles_again_when_a_source_has_changed(tmp_path: Path) -> None:
 def test_make_installs_the_clients_for_test_all_alone() -> None:
     would_do = {target: run("make", "--dry-run", "--always-make", target) for target in ("test", "test-all", "lint", "demo")}
     assert {target for target, commands in would_do.items() if "clients]" in commands} == {"test-all"}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_installs_little_for_the_demo(tmp_path: Path) -> None:
+    """And nothing twice: what the tests need has all that the demo needs."""
+    fresh = {target: run("make", "--dry-run", f"VENV={tmp_path}", target) for target in ("demo", "test", "lint")}
+    assert {target for target, commands in fresh.items() if "all,dev]" in commands} == {"test", "lint"}
+    for name in (".installed", ".compiled"):
+        (tmp_path / name).touch()
+    assert "pip install" not in run("make", "--dry-run", f"VENV={tmp_path}", "demo")
+    assert "all,dev]" in run("make", "--dry-run", f"VENV={tmp_path}", "test")
 
 
 def test_importing_the_package_is_light() -> None:

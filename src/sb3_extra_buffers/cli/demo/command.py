@@ -34,10 +34,10 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
         "The exit code is 0 only if samples and trained weights are identical.",
     )
     parser.add_argument("--game", default="MsPacman", help="Atari game: Pong, or a full id such as PongNoFrameskip-v4")
-    parser.add_argument("--size", type=whole_number(64), default=20_000, metavar="N", help="transitions in the buffer")
+    parser.add_argument("--size", type=whole_number(64), default=16_000, metavar="N", help="transitions in the buffer")
     parser.add_argument("--method", help="compression method, for example zstd-3 or rle-jit (default: the package's default)")
     parser.add_argument("--n-envs", type=whole_number(1, MAX_ENVS), default=4, metavar="N", help="games played side by side")
-    parser.add_argument("--train-steps", type=whole_number(64), default=1_500, metavar="N", help="steps to train DQN")
+    parser.add_argument("--train-steps", type=whole_number(64), default=1_000, metavar="N", help="steps to train DQN")
     parser.add_argument(
         "--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed for the games and the training"
     )
