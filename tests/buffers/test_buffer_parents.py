@@ -1,13 +1,17 @@
-"""What the parent's ``add`` gets to see, and what is left when it fails."""
+"""What the parent's ``add`` gets to see, what is left when it fails, and that a changed ``sample`` is called."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 import pytest
+import torch as th
 from gymnasium import spaces
+from observation_streams import assert_same_samples
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
@@ -94,3 +98,69 @@ def test_observations_may_be_used_again_by_the_caller() -> None:
     for key in space.spaces:
         np.testing.assert_array_equal(np.asarray(ours.observations[key]), theirs.observations[key])
         np.testing.assert_array_equal(np.asarray(ours.next_observations[key]), theirs.next_observations[key])
+
+
+def plus_one(step: Any) -> Any:
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        result = step(*args, **kwargs)
+        return result._replace(rewards=result.rewards + 1) if isinstance(result, ReplayBufferSamples) else result + 1
+
+    return changed
+
+
+def changed_sample(name: str) -> Any:
+    """A mixin that changes one step of a sample."""
+    step = getattr(ReplayBuffer, name)
+    changed = plus_one(step)
+    is_static = isinstance(inspect.getattr_static(ReplayBuffer, name), staticmethod)
+    return type("Changed", (), {name: staticmethod(changed) if is_static else changed})
+
+
+def filled(cls: Any) -> Any:
+    buffer = cls(10, SPACE, ACTIONS, "cpu", 2)
+    for step in steps(14):
+        buffer.add(*step)
+    return buffer
+
+
+def samples_of(buffer: Any, *args: Any, **kwargs: Any) -> Any:
+    np.random.seed(3)
+    return buffer.sample(16, *args, **kwargs)
+
+
+@pytest.mark.parametrize("name", ["sample", "_get_samples", "_normalize_obs", "_normalize_reward", "to_torch"])
+@pytest.mark.parametrize("on_top", [False, True])
+def test_other_peoples_samples_are_theirs(name: str, on_top: bool) -> None:
+    """Only SB3's own functions are replaced: a class that changes one of them, above or below the mixin, has it called."""
+    change = changed_sample(name)
+    theirs = type("Theirs", (change, ReplayBuffer), {})
+    ours = type("Ours", (change, CompressedReplayBuffer) if on_top else (CompressedReplay, theirs), {})
+    if on_top and name == "sample":
+        setattr(ours, name, plus_one(CompressedReplayBuffer.sample))
+    expected = samples_of(filled(theirs))
+    assert_same_samples(expected, samples_of(filled(ours)))
+    usual = samples_of(filled(ReplayBuffer))
+    assert not all(th.equal(one, other) for one, other in zip(expected, usual, strict=True) if one is not None)
+
+
+def test_an_sb3_to_come_may_sample_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get_samples(self: Any, batch_inds: Any, env: Any = None) -> Any:
+        samples = usual(self, batch_inds, env)
+        return samples._replace(rewards=samples.rewards * self.reward_scale)
+
+    usual = ReplayBuffer._get_samples
+    monkeypatch.setattr(ReplayBuffer, "_get_samples", get_samples)
+    monkeypatch.setattr(ReplayBuffer, "reward_scale", 3, raising=False)
+    ours = type("Ours", (CompressedReplay, ReplayBuffer), {})
+    assert_same_samples(samples_of(filled(ReplayBuffer)), samples_of(filled(ours)))
+
+
+@pytest.mark.parametrize("given", [((), {}), ((None,), {}), ((), {"env": None})], ids=str)
+def test_a_plain_sample(given: Any) -> None:
+    args, kwargs = given
+    ours = filled(CompressedReplayBuffer)
+    assert_same_samples(samples_of(filled(ReplayBuffer)), samples_of(ours, *args, **kwargs))
+    one, other = samples_of(ours), samples_of(ours)
+    one.observations.zero_()
+    one.rewards.zero_()
+    assert_same_samples(other, samples_of(ours))  # they share no memory, neither with each other nor with the buffer

@@ -322,7 +322,6 @@ class CompressedReplay(CompressedBuffer):
                 samples = super().sample(batch_size, *args, **kwargs)
         return self._finish(samples)
 
-
     def _read_all(self, batch_size: int) -> ReplayBufferSamples:
         """
         Do what ``ReplayBuffer.sample`` does where nothing is normalized, but read observations and what followed at once.
