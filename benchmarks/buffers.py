@@ -1,8 +1,8 @@
 """
 Fill and read SB3's buffers and ours on the same recorded games, each in its own process.
 
-All sides of a round are there at once and take turns, a hundred rows or an eighth of a timing each, so that a machine that
-is slow for a while is slow for all of them.
+All sides of a round are there at once and take turns, a hundred rows, an eighth of a timing or a rollout each, so that a
+machine that is slow for a while is slow for all of them.
 
 Memory is the growth of the process's anonymous resident memory (``RssAnon``: not the recording, which is a mapped file) from
 just before the buffer is made to after it is filled: everything included, index, actions, rewards, key frames. Code that is

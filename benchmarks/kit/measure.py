@@ -165,13 +165,13 @@ def measure_rollout(
     pause: Callable[[], None] = no_pause,
 ) -> dict[str, Any]:
     """
-    Collect rollouts and read them in minibatches of 256, four epochs each.
+    Collect rollouts and read them in minibatches of 256, four epochs each, at one stretch, as PPO does.
 
     :param buffer: Buffer
     :param streams: Makes a stream of transitions
     :param rows: Size of the buffer
     :param seconds: Stop after so long, but not before two rollouts
-    :param pause: Called before each rollout and each epoch; what it takes is not counted
+    :param pause: Called before each rollout; what it takes is not counted
     :return: Times of ``add`` and of a minibatch, and a digest of the minibatches
     """
     adds: list[int] = []
@@ -186,10 +186,7 @@ def measure_rollout(
         begin = time.perf_counter()
         buffer.reset()
         adds += collect(buffer, streams(), rows)
-        spent += time.perf_counter() - begin
         for _ in range(4):
-            pause()
-            begin = time.perf_counter()
             batches = iter(buffer.get(256))
             while True:
                 start = time.perf_counter_ns()
@@ -199,7 +196,7 @@ def measure_rollout(
                 gets.append(time.perf_counter_ns() - start)
                 if number == 0:
                     seen = digest([th.frombuffer(bytearray(seen.encode() or b"-"), dtype=th.uint8), *batch[:6]])
-            spent += time.perf_counter() - begin
+        spent += time.perf_counter() - begin
     return {"rollout_add": summary(adds), "get_256": summary(gets), "get_digest": seen}
 
 

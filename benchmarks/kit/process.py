@@ -99,7 +99,7 @@ def no_pause() -> None:
 
 
 def time_calls(
-    call: Callable[[], Any], seconds: float = 1.0, at_most: int = 400, pause: Callable[[], None] = no_pause
+    call: Callable[[], Any], seconds: float = 1.0, at_most: int = 4000, pause: Callable[[], None] = no_pause
 ) -> dict[str, float]:
     """
     Time a call again and again.
