@@ -287,7 +287,7 @@ class CompressedReplay(CompressedBuffer):
         row = self.pos
         action = action.reshape((self.n_envs, self.action_dim))  # what SB3 refuses before it stores anything; so it is here
         if self._compresses:
-            self.observations.write_row(row, obs, self.next_observations, next_obs)
+            self.observations.write_checked_row(row, obs, self.next_observations, next_obs)
         else:
             self.observations[row] = obs
             self.next_observations[row] = next_obs

@@ -243,6 +243,23 @@ class CompressedArray:
         if mine.size:
             self._store.write_row(row, self._index, mine, beside._index, theirs)
 
+    def write_checked_row(
+        self, row: int, obs: npt.NDArray[Any], beside: CompressedArray, beside_obs: npt.NDArray[Any]
+    ) -> None:
+        """
+        Do what ``write_row`` does, for a caller that has just looked at type and shape of both.
+
+        :param row: Number of the row
+        :param obs: Observations of this array, as it stores them
+        :param beside: The other array
+        :param beside_obs: Its observations
+        """
+        store = self._store
+        if store.next_look or store.layout_fails:
+            store.write_row(row, self._index, obs, beside._index, beside_obs)
+        elif store.core.write(row, self._index, obs, beside._index, beside_obs):
+            store.layout_fails = True
+
     def _row(self, obs: Any) -> npt.NDArray[Any]:
         """Observations for a row, as the store takes them."""
         checked = self._checked(obs, self._row_shape)
