@@ -43,11 +43,11 @@ help: ## Show this list
 
 install: $(DEVELOPMENT) $(CORE) ## Make .venv and install the package with all extras in it
 
-# pip's output goes to a log; if it fails, its end is shown. $(1) is what to install, $(2) how long that takes. Modules are compiled
-# when they are first imported, not all of torch's now.
+# pip's output goes to a log; if it fails, its end is shown. $(1) is what to install, $(2) its name, $(3) how long that takes. Modules
+# are compiled when they are first imported, not all of torch's now.
 define install_quietly
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing $(2) into $(VENV) (the log is $(VENV)/install.log)"
+	@echo "Installing $(2) into $(VENV) ($(3); the log is $(VENV)/install.log)"
 	@if ! $(WITH_COMPILER) $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt $(1) > $(VENV)/install.log 2>&1; then \
 		tail -n 40 $(VENV)/install.log; \
 		echo "Installing failed, see above; all of it is in $(VENV)/install.log" >&2; \
@@ -72,16 +72,16 @@ $(CORE): $(CORE_SOURCES) | $(INSTALLED)
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
-	$(call install_quietly,$(FOR_DEMO),the package with torch: a minute or two)
+	$(call install_quietly,$(FOR_DEMO),the package with torch,a minute or two)
 
 # All that the demo needs, too, so whoever has this needs no other.
 $(DEVELOPMENT): pyproject.toml constraints.txt
-	$(call install_quietly,$(FOR_DEVELOPMENT),the package with torch and all extras: a few minutes)
+	$(call install_quietly,$(FOR_DEVELOPMENT),the package with torch and all extras,a few minutes)
 	@touch $@
 
 # RL Zoo and SBX: as large as all the rest but torch, so only where they are run.
 $(CLIENTS): $(DEVELOPMENT)
-	$(call install_quietly,$(FOR_CLIENTS),RL Zoo and SBX as well: a few minutes)
+	$(call install_quietly,$(FOR_CLIENTS),RL Zoo and SBX as well,a few minutes)
 	@touch $@
 
 demo: $(CORE) ## Play Atari, fill SB3's buffer and ours, train with both, compare (3 minutes)
