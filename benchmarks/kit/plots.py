@@ -182,7 +182,7 @@ def _plot_points(points: Sequence[Point], title: str, path: Path, families: bool
                 facecolor="white", edgecolor="white", framealpha=1, fontsize=9, loc="upper right", labelcolor="#222222"
             )
         place_labels(axes, [sb3, *sorted(points)], bold=("SB3", DEFAULT, DENSE))
-        axes.annotate("faster than SB3", (0.015, 0.015), xycoords="axes fraction", fontsize=9, color=BLUE, alpha=0.8)
+        axes.annotate("faster than SB3", (0.015, 0.965), xycoords="axes fraction", fontsize=9, color=BLUE, alpha=0.8)
         figure.savefig(path, dpi=200)
         plt.close(figure)
 
