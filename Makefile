@@ -74,7 +74,7 @@ $(CORE): $(CORE_SOURCES) | $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	$(call install_quietly,$(FOR_DEMO),the package with torch,a minute or two)
 
-# All that the demo needs, too, so whoever has this needs no other.
+# It has all that the demo needs, so that is not installed as well.
 $(DEVELOPMENT): pyproject.toml constraints.txt
 	$(call install_quietly,$(FOR_DEVELOPMENT),the package with torch and all extras,a few minutes)
 	@touch $@

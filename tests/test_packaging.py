@@ -119,13 +119,26 @@ def test_make_installs_the_clients_for_test_all_alone() -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 def test_make_installs_little_for_the_demo(tmp_path: Path) -> None:
-    """And nothing twice: what the tests need has all that the demo needs."""
     fresh = {target: run("make", "--dry-run", f"VENV={tmp_path}", target) for target in ("demo", "test", "lint")}
     assert {target for target, commands in fresh.items() if "all,dev]" in commands} == {"test", "lint"}
     for name in (".installed", ".compiled"):
         (tmp_path / name).touch()
     assert "pip install" not in run("make", "--dry-run", f"VENV={tmp_path}", "demo")
     assert "all,dev]" in run("make", "--dry-run", f"VENV={tmp_path}", "test")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_installs_nothing_twice(tmp_path: Path) -> None:
+    """What the tests need has all that the demo needs. The interpreter only writes down what it is asked to do."""
+    python, log = tmp_path / "bin" / "python", tmp_path / "log"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\n')
+    python.chmod(0o755)
+    for _ in range(2):
+        run("make", f"VENV={tmp_path}", "install")
+    asked = log.read_text()
+    assert re.findall(r"-e (\S+)", asked) == [".[all,dev]"]
+    assert "build_ext" not in asked, "pip has compiled the core"
 
 
 def test_importing_the_package_is_light() -> None:

@@ -160,6 +160,9 @@ def test_a_plain_sample(given: Any) -> None:
     args, kwargs = given
     ours = filled(CompressedReplayBuffer)
     assert_same_samples(samples_of(filled(ReplayBuffer)), samples_of(ours, *args, **kwargs))
+    for wrong in ({"envs": None}, {"env": None, "beta": None}):
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            ours.sample(16, **wrong)
     one, other = samples_of(ours), samples_of(ours)
     one.observations.zero_()
     one.rewards.zero_()

@@ -41,6 +41,13 @@ _OPTIONS = """
     :param output_dtype: ``"raw"`` samples observations as they are, ``"float"`` as float32
 """
 
+# What ``sample`` may be given besides the number of transitions, if there is no environment.
+_NOTHING_TO_NORMALIZE_WITH: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
+    ((), {}),
+    ((), {"env": None}),
+    ((None,), {}),
+)
+
 
 class CompressedBuffer(HollowParent):
     """
@@ -314,7 +321,7 @@ class CompressedReplay(CompressedBuffer):
         with self._lock:
             if not (self.pos or self.full):
                 raise ValueError("cannot sample from an empty buffer: add transitions first")
-            if self._samples_as_replay_buffer and all(given is None for given in (*args, *kwargs.values())):
+            if self._samples_as_replay_buffer and (args, kwargs) in _NOTHING_TO_NORMALIZE_WITH:
                 samples = self._read_all(batch_size)
             elif self._only_reads:
                 samples = super(CompressedReplay, self._view()).sample(batch_size, *args, **kwargs)
@@ -326,7 +333,7 @@ class CompressedReplay(CompressedBuffer):
         """
         Do what ``ReplayBuffer.sample`` does where nothing is normalized, but read observations and what followed at once.
 
-        For small batches, what that takes in Python is as long as decoding them.
+        For a small batch, the Python around it takes as long as decoding.
         """
         rows = np.random.randint(0, self.buffer_size if self.full else self.pos, size=batch_size)
         columns = np.random.randint(0, high=self.n_envs, size=(len(rows),))

@@ -37,8 +37,6 @@ cdef extern from "framelog.h":
         size_t cells
     ctypedef struct fl_log:
         size_t segment_bytes, count, in_use
-    ctypedef struct fl_stream:
-        bint references_pay
     ctypedef struct fl_work:
         uint64_t rebuilds, reclaims, segments_looked_at
     ctypedef struct fl_limits:
@@ -50,7 +48,6 @@ cdef extern from "framelog.h":
         fl_method method
         size_t n_streams, frame_bytes, obs_bytes, n_indexes
         fl_index **indexes
-        fl_stream *streams
         fl_log log
         uint64_t patience
         fl_work work

@@ -254,11 +254,7 @@ class CompressedArray:
         :param beside: The other array
         :param beside_obs: Its observations
         """
-        store = self._store
-        if store.next_look or store.layout_fails:
-            store.write_row(row, self._index, obs, beside._index, beside_obs)
-        elif store.core.write(row, self._index, obs, beside._index, beside_obs):
-            store.layout_fails = True
+        self._store.write_row(row, self._index, obs, beside._index, beside_obs)
 
     def _row(self, obs: Any) -> npt.NDArray[Any]:
         """Observations for a row, as the store takes them."""
