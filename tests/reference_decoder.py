@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-MAGIC = b"SB3XBST1"
+MAGIC = b"SB3XBST2"
 HEAD = (
     *("item", "outer", "depth", "part", "planes", "row", "flags", "shift", "n_streams", "n_segments", "n_groups"),
     *("n_patterns", "n_indexes", "writes", "frames_before_check", "pattern_limit", "strays", "strays_since", "patience"),
@@ -234,21 +234,18 @@ def apply_patch(tokens: bytes, reference: bytes, row: int) -> bytes:
     :param row: Bytes of a row
     :return: The frame
     """
-    size = len(reference)
     up = tokens[:1] == b"\xfd"
+    if up:
+        reference = bytes(len(reference))
     frame = bytearray()
-
-    def skipped(count: int) -> None:
-        for _ in range(count):
-            at = len(frame)
-            frame.append(reference[at] if not up else frame[at - row] if at >= row else 0)
+    recent = bytearray()
 
     pos = int(up)
     while pos < len(tokens):
         skip, pos = tokens[pos], pos + 1
         if skip == 255:
             (skip,), pos = struct.unpack_from("<I", tokens, pos), pos + 4
-        skipped(skip)
+        frame += reference[len(frame) : len(frame) + skip]
         change, pos = tokens[pos], pos + 1
         longer = 31 if change >= 128 else 127
         count = (change & longer) + 1
@@ -256,17 +253,20 @@ def apply_patch(tokens: bytes, reference: bytes, row: int) -> bytes:
             count, pos = tokens[pos] + 31, pos + 1
         elif change & longer == longer:
             (count,), pos = struct.unpack_from("<I", tokens, pos), pos + 4
-        source = change >> 5 & 3 if change >= 128 else None
-        if source is None:
+        if change < 128:
             frame += tokens[pos : pos + count]
             pos += count
-        elif source == 0:
-            frame += tokens[pos : pos + 1] * count
-            pos += 1
-        elif source == 1:
-            frame += frame[-1:] * count
+            continue
+        source = change >> 5 & 3
+        if source == 0:
+            value, pos = tokens[pos], pos + 1
+        elif up:
+            value = recent[source - 1]
         else:
-            end = len(frame) + count
-            frame += (frame[end - row : end - row + 1] if up else reference[end : end + 1]) * count
-    skipped(size - len(frame))
+            value = frame[-1] if source == 1 else reference[len(frame) + count]
+        frame += bytes([value]) * count
+        recent = bytearray([value]) + recent.replace(bytes([value]), b"")[:2]
+    frame += reference[len(frame) :]
+    for at in range(row, len(frame) if up else 0):
+        frame[at] ^= frame[at - row]
     return bytes(frame)

@@ -135,6 +135,68 @@ def test_round_trip_on_the_row_above(seed: int, shape: tuple[int, int], content:
         assert len(patch) < 2 * shape[1] + 62
 
 
+@st.composite
+def masks(draw: st.DrawFn) -> np.ndarray:
+    """Rectangles on a ground, their edges frayed, some of them noise."""
+    shape = draw(st.tuples(st.integers(2, 60), st.integers(1, 130)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    frame = np.full(shape, rng.integers(0, 256), np.uint8)
+    for _ in range(draw(st.integers(0, 8))):
+        top, left = rng.integers(0, shape[0]), rng.integers(0, shape[1])
+        value = rng.integers(0, draw(st.sampled_from([4, 256])))
+        for row in frame[top : top + rng.integers(1, shape[0] + 1)]:
+            begin = max(0, left + rng.integers(-2, 3))
+            part = row[begin : begin + rng.integers(1, shape[1] + 1)]
+            part[:] = rng.integers(0, 256, part.size) if draw(st.integers(0, 60)) == 0 else value
+    return frame
+
+
+@given(frame=masks(), seed=st.integers(0, 2**32))
+def test_masks_on_the_row_above(frame: np.ndarray, seed: int) -> None:
+    """By the book, too: the decoder in plain Python makes the same of such a patch, whatever the other frame is."""
+    other = np.random.default_rng(seed).integers(0, 256, frame.size, dtype=np.uint8)
+    row = frame.shape[1]
+    patch = check(other, frame.reshape(-1), row, row_above=1)
+    assert apply_by_the_page(patch[2:], other.tobytes(), row) == frame.tobytes()
+
+
+def up_patch(frame: np.ndarray) -> bytes:
+    """Tokens on the row above, without the mark."""
+    patch = check(np.zeros(frame.size, np.uint8), frame.reshape(-1), frame.shape[-1], row_above=1)
+    assert patch[2] == 253
+    return patch[3:]
+
+
+def test_a_byte_of_late_is_not_written_again() -> None:
+    """In the first row, the contrast is the row itself. A byte counts as recent until three others have come after it."""
+    frame = np.zeros((2, 200), np.uint8)
+    for at, value in enumerate([5, 5, 7, 5, 9, 7, 11, 5, 7]):
+        frame[:, 10 * at] = value
+    given, first, second, third = 128, 160, 192, 224
+    tokens = [(0, given, 5), (9, first), (9, given, 7), (9, second), (9, given, 9), (9, third), (9, given, 11), (9, given, 5)]
+    assert up_patch(frame) == bytes([number for token in [*tokens, (9, third)] for number in token])
+
+
+@pytest.mark.parametrize("length", [1, 2, 8, 9, 30, 31, 286, 287, 1000])
+@pytest.mark.parametrize("begin", [0, 5, 252, 253, 2040, 2048, 4000])
+def test_one_run_is_one_token(begin: int, length: int) -> None:
+    """Wherever it begins, and across whatever is looked at together."""
+    frame = np.zeros((3, 6000), np.uint8)
+    frame[1, begin : begin + length] = 3
+    skip = 5  # a whole row and more
+    short = 1 if length < 31 else 2 if length < 287 else 5
+    back = 1 if 6000 - length < 253 else 5  # and the row below is as it was before
+    assert len(up_patch(frame)) == skip + short + 1 + back + short
+
+
+def test_noise_is_copied() -> None:
+    """Bytes that are all different take one byte each, beside two for the token; a run among them is a run."""
+    frame = np.zeros((2, 400), np.uint8)
+    frame[:, 10:110] = np.arange(1, 101)
+    frame[:, 110:130] = 200
+    assert up_patch(frame) == bytes([10, 99, *range(1, 101), 0, 128 | 19, 200])
+
+
 @given(pair=frames(800), row=st.integers(1, 100))
 def test_best_is_never_worse(pair: tuple[np.ndarray, np.ndarray], row: int) -> None:
     if row < pair[0].size:

@@ -29,7 +29,7 @@ class Bits(Stream):
         super().__init__(seed, n_envs, (1, 24, 24), np.uint8, "noise", Stack(depth, 0), 0.05)
         rng = np.random.default_rng(seed)
         self.frames = [
-            (rng.integers(0, 2, (1, 24, 4), dtype=np.uint8).repeat(6, axis=2) for _ in count()) for _ in range(n_envs)
+            (rng.integers(0, 2, (1, 24, 8), dtype=np.uint8).repeat(3, axis=2) for _ in count()) for _ in range(n_envs)
         ]
 
 

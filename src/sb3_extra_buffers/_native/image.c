@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const uint8_t MAGIC[8] = {'S', 'B', '3', 'X', 'B', 'S', 'T', '1'};
+static const uint8_t MAGIC[8] = {'S', 'B', '3', 'X', 'B', 'S', 'T', '2'};
 #define HIGHEST ((int64_t)1 << 56) /* of a frame's number */
 
 /* -- saving ---------------------------------------------------------------------------------------------------------------------- */

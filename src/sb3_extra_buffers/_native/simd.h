@@ -5,6 +5,7 @@
 #ifndef FL_SIMD_H
 #define FL_SIMD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -45,6 +46,14 @@ enum { FETCH_AHEAD = 1024 };
 #define FETCH(address) __builtin_prefetch(address)
 #endif
 
+#if defined(_MSC_VER) && !defined(__clang__)
+#define RARELY(condition) (condition)
+#else
+#define RARELY(condition) __builtin_expect((condition), 0)
+#endif
+
+#define EVERY_BYTE UINT64_C(0x0101010101010101)
+
 /* Eight bytes as a number whose lowest byte is the first, on every machine. */
 static inline uint64_t load_word(const uint8_t *at) {
     uint64_t word;
@@ -62,25 +71,54 @@ static inline void store_word(uint8_t *at, uint64_t word) {
     memcpy(at, &word, 8);
 }
 
-/* Copy as many bytes as may be written after a frame. All are read before the first is written. */
+/* As many bytes at once as may be written after a frame. */
 enum { BLOCK = 32 };
-static inline void copy_block(uint8_t *to, const uint8_t *from) {
 #if defined(FL_AVX2)
-    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_loadu_si256((const __m256i *)(const void *)from));
-#elif defined(__SSE2__) || defined(_M_X64)
-    const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)from);
-    const __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
-    _mm_storeu_si128((__m128i *)(void *)to, low);
-    _mm_storeu_si128((__m128i *)(void *)(to + 16), high);
-#elif defined(__aarch64__) || defined(_M_ARM64)
-    const uint8x16_t low = vld1q_u8(from), high = vld1q_u8(from + 16);
-    vst1q_u8(to, low);
-    vst1q_u8(to + 16, high);
+typedef __m256i block;
+static inline block load_block(const uint8_t *at) { return _mm256_loadu_si256((const __m256i *)(const void *)at); }
+static inline void store_block(uint8_t *at, block of) { _mm256_storeu_si256((__m256i *)(void *)at, of); }
+static inline block xor_blocks(block a, block b) { return _mm256_xor_si256(a, b); }
+static inline block and_blocks(block a, block b) { return _mm256_and_si256(a, b); }
+static inline block block_of(uint8_t value) { return _mm256_set1_epi8((char)value); }
 #else
-    uint8_t block[BLOCK];
-    memcpy(block, from, BLOCK);
-    memcpy(to, block, BLOCK);
+/* Compilers make vectors of this. */
+typedef struct block {
+    uint64_t words[BLOCK / 8];
+} block;
+static inline block load_block(const uint8_t *at) {
+    block of;
+    memcpy(&of, at, BLOCK);
+    return of;
+}
+static inline void store_block(uint8_t *at, block of) { memcpy(at, &of, BLOCK); }
+static inline block xor_blocks(block a, block b) {
+    for (int i = 0; i < BLOCK / 8; i++) {
+        a.words[i] ^= b.words[i];
+    }
+    return a;
+}
+static inline block and_blocks(block a, block b) {
+    for (int i = 0; i < BLOCK / 8; i++) {
+        a.words[i] &= b.words[i];
+    }
+    return a;
+}
+static inline block block_of(uint8_t value) {
+    block of;
+    for (int i = 0; i < BLOCK / 8; i++) {
+        of.words[i] = value * EVERY_BYTE;
+    }
+    return of;
+}
 #endif
+
+/* A block whose first `count` bytes have all bits set, and the others none. */
+static inline block first_bytes(size_t count) {
+    static const uint8_t ones_and_zeros[2 * BLOCK] = {
+        255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+        255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+    };
+    return load_block(ones_and_zeros + BLOCK - count);
 }
 
 /* Bit `i` is set where byte `i` of 64 differs. */
@@ -115,6 +153,23 @@ static inline uint64_t different_bytes(const uint8_t *a, const uint8_t *b) {
         different |= (uint64_t)(a[i] != b[i]) << i;
     }
     return different;
+#endif
+}
+
+/* Bit `i` is set where byte `i` of `a` xor-ed with that of `b` is not what byte `i + 1` of them gives. Reads 65 bytes. */
+static inline uint64_t uneven_bytes(const uint8_t *a, const uint8_t *b) {
+#if defined(FL_AVX2)
+    const block low = _mm256_cmpeq_epi8(xor_blocks(load_block(a), load_block(b)), xor_blocks(load_block(a + 1), load_block(b + 1)));
+    const block high = _mm256_cmpeq_epi8(xor_blocks(load_block(a + 32), load_block(b + 32)),
+                                         xor_blocks(load_block(a + 33), load_block(b + 33)));
+    return ~((uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32);
+#else
+    uint8_t here[64], next[64];
+    for (int i = 0; i < 64; i += BLOCK) {
+        store_block(here + i, xor_blocks(load_block(a + i), load_block(b + i)));
+        store_block(next + i, xor_blocks(load_block(a + i + 1), load_block(b + i + 1)));
+    }
+    return different_bytes(here, next);
 #endif
 }
 
