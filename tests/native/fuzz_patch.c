@@ -103,7 +103,7 @@ size_t fuzz_seed(uint64_t number, uint8_t *out) {
     if (out[0] & 2) {
         memcpy(after, now, size);
     } else {
-        uint32_t row_above = (uint32_t)below(&from, 2);
+        uint32_t row_above = (uint32_t)below(&from, 3);
         use_kernels(true);
         end = fl_active->encode(before, now, size, row, zeros, &row_above, after, 0, 2 * size + 16);
         CHECK(end != FL_NO_PATCH);

@@ -161,7 +161,7 @@ typedef struct fl_stream {
     size_t key_offset;
     size_t key_cost;      /* bytes of all patches on it so far */
     bool references_pay;  /* whether the last group got anywhere */
-    uint32_t row_above;   /* for how many frames yet the row above is taken without trying the reference */
+    uint32_t row_above;   /* above 1: for how many frames and one the row above is taken at once; 1: it was better last time */
 } fl_stream;
 
 /* How often something has been done, for tests: rarely enough is part of what they look at. */

@@ -2,8 +2,8 @@
  * Some work shared by two threads, the caller's and a helper. Who is ready takes the next piece, so that whoever starts late, or
  * is held up, takes less.
  *
- * The helper is started when it is first needed and waits for more after that: systems tend to put a new thread on the core of
- * the one that has made it, where it is of no help, but one that is woken up on an idle core.
+ * The helper is started when it is first needed and waits for more after that. A new thread may begin on the core of the one
+ * that has made it, where it is of no help (Linux was seen to do that after a pause); one that is woken up gets an idle core.
  */
 #include "framelog.h"
 
@@ -141,7 +141,10 @@ static bool start(void) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const bool started = pthread_create(&thread, NULL, run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started && pthread_detach(thread) == 0;
+    if (started) {
+        pthread_detach(thread); /* nobody waits for its end: it has none */
+    }
+    return started;
 }
 #endif
 

@@ -667,7 +667,7 @@ def encode_patch(const uint8_t[::1] before, const uint8_t[::1] now, size_t row, 
     :param out: Where to
     :param pos: From where in ``out``
     :param stop: Up to where
-    :param row_above: For how many frames yet to take the row above
+    :param row_above: Above 1, the row above is tried first; 1: it is tried, too; 0: it is, if the other patch is large
     :return: Where it ends, or -1 when it does not fit; and ``row_above`` after it
     """
     cdef size_t size = <size_t>now.shape[0]
