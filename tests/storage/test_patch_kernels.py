@@ -197,6 +197,24 @@ def test_noise_is_copied() -> None:
     assert up_patch(frame) == bytes([10, 99, *range(1, 101), 0, 128 | 19, 200])
 
 
+def test_the_row_above_is_stayed_with_once_it_was_better_twice() -> None:
+    """Then it is taken without trying the other frame, until it is time to compare again."""
+    rng = np.random.default_rng(0)
+    stripes = [np.tile(rng.integers(0, 256, 80, dtype=np.uint8), 60) for _ in range(2)]
+    out = np.zeros(20_000, np.uint8)
+
+    def taken(before: np.ndarray, now: np.ndarray, state: int) -> tuple[bool, int]:
+        _, state = encode_patch(before, now, 80, out, 0, out.size, state)
+        return bool(out[2] == 253), state
+
+    assert taken(*stripes, 0) == (True, 1)
+    stays = taken(*stripes, 1)[1]
+    assert stays > 2
+    for state in range(stays, 1, -1):
+        assert taken(stripes[0], stripes[0], state) == (True, state - 1)  # though there is nothing to tell
+    assert taken(stripes[0], stripes[0], 1) == (False, 0)
+
+
 @given(pair=frames(800), row=st.integers(1, 100))
 def test_best_is_never_worse(pair: tuple[np.ndarray, np.ndarray], row: int) -> None:
     if row < pair[0].size:
