@@ -204,8 +204,8 @@ def test_the_row_above_is_stayed_with_once_it_was_better_twice() -> None:
     out = np.zeros(20_000, np.uint8)
 
     def taken(before: np.ndarray, now: np.ndarray, state: int) -> tuple[bool, int]:
-        _, state = encode_patch(before, now, 80, out, 0, out.size, state)
-        return bool(out[2] == 253), state
+        end, state = encode_patch(before, now, 80, out, 0, out.size, state)
+        return bool(end > 2 and out[2] == 253), state
 
     assert taken(*stripes, 0) == (True, 1)
     stays = taken(*stripes, 1)[1]
