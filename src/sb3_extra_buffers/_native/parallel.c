@@ -66,7 +66,6 @@ typedef struct helper {
     bool started, taken; /* whether there is one, and whether somebody has it */
     flag helps;
 } helper;
-static const helper nobody = {NEW_LOCK, NEW_EVENT, NEW_EVENT, NULL, false, false, false};
 static helper one = {NEW_LOCK, NEW_EVENT, NEW_EVENT, NULL, false, false, false};
 static unsigned forks; /* counted up in a child, which has no helper, nor what it was about to do */
 
@@ -124,6 +123,7 @@ static void *run(void *unused) {
 }
 
 static void begin_anew(void) {
+    static const helper nobody = {NEW_LOCK, NEW_EVENT, NEW_EVENT, NULL, false, false, false};
     one = nobody;
     forks++;
 }
