@@ -156,21 +156,4 @@ static inline uint64_t different_bytes(const uint8_t *a, const uint8_t *b) {
 #endif
 }
 
-/* Bit `i` is set where byte `i` of `a` xor-ed with that of `b` is not what byte `i + 1` of them gives. Reads 65 bytes. */
-static inline uint64_t uneven_bytes(const uint8_t *a, const uint8_t *b) {
-#if defined(FL_AVX2)
-    const block low = _mm256_cmpeq_epi8(xor_blocks(load_block(a), load_block(b)), xor_blocks(load_block(a + 1), load_block(b + 1)));
-    const block high = _mm256_cmpeq_epi8(xor_blocks(load_block(a + 32), load_block(b + 32)),
-                                         xor_blocks(load_block(a + 33), load_block(b + 33)));
-    return ~((uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32);
-#else
-    uint8_t here[64], next[64];
-    for (int i = 0; i < 64; i += BLOCK) {
-        store_block(here + i, xor_blocks(load_block(a + i), load_block(b + i)));
-        store_block(next + i, xor_blocks(load_block(a + i + 1), load_block(b + i + 1)));
-    }
-    return different_bytes(here, next);
-#endif
-}
-
 #endif
