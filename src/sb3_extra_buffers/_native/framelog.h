@@ -26,7 +26,7 @@ enum fl_result {
 };
 
 enum {
-    FL_READ_AHEAD = 32,  /* bytes after a patch that may be read, though they mean nothing */
+    FL_READ_AHEAD = 8,   /* bytes after a patch that may be read, though they mean nothing */
     FL_WRITE_AHEAD = 32, /* bytes after a frame that may be written while it is decoded */
     FL_KEY_ALIGNMENT = 8,
     FL_MAX_DEPTH = 64,
