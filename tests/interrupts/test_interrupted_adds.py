@@ -195,5 +195,6 @@ def test_interrupts_that_come_close_together(method: str) -> None:
             check(filled.buffer, filled.rows)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(0.05)  # on a busy machine, another thread may still be on its way to say that one has come
         signal.signal(signal.SIGALRM, before)
     assert cuts >= 200
