@@ -109,21 +109,40 @@ static void test_moved_words(void) {
     chance from = {3};
     for (int k = 0; k < 2000; k++) {
         const size_t pixels = 1 + below(&from, 900);
-        uint8_t *before = exactly(4 * pixels), *now = exactly(4 * pixels), *newest = exactly(pixels);
+        uint8_t *before = exactly(4 * pixels), *now = exactly(4 * pixels), *newest = exactly(pixels), *same = exactly(4 * pixels);
         fill_by_chance(&from, before, 4 * pixels);
         for (size_t i = 0; i < pixels; i++) {
             memcpy(now + 4 * i, before + 4 * i + 1, 3);
             now[4 * i + 3] = (uint8_t)draw(&from);
         }
-        CHECK(fl_active->moved_words(now, before, pixels, newest));
+        CHECK(fl_active->moved_words(now, before, pixels, newest, same));
+        CHECK(memcmp(same, now, 4 * pixels) == 0);
         for (size_t i = 0; i < pixels; i++) {
             CHECK(newest[i] == now[4 * i + 3]);
         }
         now[4 * below(&from, pixels) + below(&from, 3)] ^= (uint8_t)(1 + below(&from, 255));
-        CHECK(!fl_active->moved_words(now, before, pixels, newest));
+        CHECK(!fl_active->moved_words(now, before, pixels, newest, same));
         free(before);
         free(now);
         free(newest);
+        free(same);
+    }
+}
+
+static void test_copy(void) {
+    chance from = {4};
+    for (int k = 0; k < 2000; k++) {
+        const size_t size = below(&from, 600), source_at = below(&from, 70), target_at = below(&from, 70);
+        uint8_t *source = exactly(source_at + size), *target = exactly(target_at + size);
+        fill_by_chance(&from, source, source_at + size);
+        memset(target, MARK, target_at + size);
+        fl_active->copy(target + target_at, source + source_at, size);
+        CHECK(memcmp(target + target_at, source + source_at, size) == 0);
+        for (size_t i = 0; i < target_at; i++) {
+            CHECK(target[i] == MARK);
+        }
+        free(source);
+        free(target);
     }
 }
 
@@ -152,6 +171,7 @@ void test_kernels(void) {
     test_patches();
     test_moving_bytes();
     test_moved_words();
+    test_copy();
     test_nonsense();
 }
 

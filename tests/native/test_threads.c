@@ -71,7 +71,11 @@ static void *read_some(void *argument) {
     chance from = {*(const uint64_t *)argument};
     for (bool go_on = true; go_on;) {
         int64_t rows[BATCH], columns[BATCH], steps[BATCH];
-        const size_t count = one_in(&from, 4) ? BATCH : 1 + below(&from, 20);
+        /* Read in halves always, if the helper is awake, and never. */
+        const size_t count = one_in(&from, 4) ? BATCH : 1 + below(&from, 60);
+        if (one_in(&from, 2)) {
+            fl_call_helper();
+        }
         for (size_t i = 0; i < count; i++) {
             rows[i] = (int64_t)below(&from, ROWS);
             columns[i] = (int64_t)below(&from, STREAMS);

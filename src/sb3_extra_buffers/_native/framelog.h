@@ -160,9 +160,15 @@ typedef struct fl_stream {
     int64_t key_segment;  /* -1 for none */
     size_t key_offset;
     size_t key_cost;      /* bytes of all patches on it so far */
-    bool references_pay;  /* whether the last group got anywhere */
+    uint32_t short_groups; /* how many of the last groups ended early, FL_MANY_SHORT at most */
     uint32_t row_above;   /* above 1: for how many frames and one the row above is taken at once; 1: it was better last time */
 } fl_stream;
+
+/* One group may end early because a life is lost or a level is done. Where several in a row do, frames have nothing to do with
+ * each other. */
+enum { FL_MANY_SHORT = 2 };
+
+static inline bool fl_references_pay(const fl_stream *stream) { return stream->short_groups < FL_MANY_SHORT; }
 
 /* How often something has been done, for tests: rarely enough is part of what they look at. */
 typedef struct fl_work {
@@ -185,6 +191,7 @@ typedef struct fl_store {
     fl_stream *streams;
     uint8_t *memory;     /* owns tails, last observations, staging and scratch of all streams */
     int64_t *numbers;    /* owns theirs */
+    uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that */
     uint8_t *frames;     /* scratch: 2 x depth padded frames */
     uint8_t *zeros;      /* a row of them */
     fl_entry *entries;   /* scratch: FL_MAX_PARTS x n_streams, of a write under way */
@@ -253,8 +260,12 @@ typedef struct fl_read_part {
     uint8_t *out; /* `count` observations, in C order */
 } fl_read_part;
 
-/* Having a smaller output decoded by two takes longer than it saves. */
-#define FL_WORTH_SHARING ((size_t)1 << 21)
+/* Having a smaller output decoded by two takes longer than it saves; waking somebody up for it takes longer still. */
+#define FL_WORTH_SHARING ((size_t)1 << 20)
+#define FL_WORTH_WAKING ((size_t)1 << 21)
+
+/* Whether a read of so many bytes may be shared by two. */
+bool fl_shares(const fl_store *store, size_t bytes);
 
 /* Read from the same cells of one array or two: `rows[i] * n_streams + columns[i]`, or `rows[i]` where there are no
  * columns. With `threads` of 2, a helper takes part where the output is large. */
@@ -301,10 +312,13 @@ typedef struct fl_kernels {
     /* Change a frame as a patch of `length` bytes says. FL_READ_AHEAD after the patch are read, FL_WRITE_AHEAD after the
      * frame are written; of the frame only `size` bytes change for good. Tells whether the patch is sound. */
     bool (*apply)(const uint8_t *patch, size_t length, uint8_t *frame, size_t size, size_t row);
+    /* Copy bytes to somewhere else. */
+    void (*copy)(uint8_t *target, const uint8_t *source, size_t size);
     /* Whether bytes are equal; `a` is what comes from outside. */
     bool (*same)(const uint8_t *a, const uint8_t *b, size_t size);
-    /* A stack of four one-byte frames side by side: whether it is the old one moved on by a frame; `newest` is filled. */
-    bool (*moved_words)(const uint8_t *now, const uint8_t *before, size_t pixels, uint8_t *newest);
+    /* A stack of four one-byte frames side by side: whether it is the old one moved on by a frame. Then `newest` is that frame, and
+     * `copy` is the same as `now`. */
+    bool (*moved_words)(const uint8_t *now, const uint8_t *before, size_t pixels, uint8_t *newest, uint8_t *copy);
     /* Bytes `first` to `first + width` of each block of a row of blocks, to or from packed memory. */
     void (*gather)(const uint8_t *blocks, size_t count, size_t block, size_t first, size_t width, uint8_t *packed);
     void (*scatter)(const uint8_t *packed, size_t count, size_t block, size_t first, size_t width, uint8_t *blocks);
@@ -338,8 +352,12 @@ size_t fl_padded(size_t size);              /* whole words and one more */
 
 /* -- parallel.c ------------------------------------------------------------------------------------------------------- */
 
-/* Run `work` for `count` things, `piece` of them at a time, on two cores if that can be; `worker` is 0 or 1. A worker whose work
- * says false takes no more. In a child that is forked meanwhile, all of it is done again. */
-void fl_work_on_two(bool (*work)(void *context, int worker, size_t first, size_t stop), void *context, size_t count, size_t piece);
+/* Run `work` for `count` things on two cores if that can be, `piece` of them at a time: worker 0 from the first piece on, worker 1
+ * from the last one backwards. A worker whose work says false takes no more. A helper that is asleep is woken up only if `wake`.
+ * Without one, and again in a child that is forked meanwhile, worker 0 does all at once. */
+void fl_work_on_two(bool (*work)(void *context, int worker, size_t first, size_t stop), void *context, size_t count, size_t piece,
+                    bool wake);
+/* There is going to be work soon: have the helper awake. It looks for some for a moment, then it sleeps again. */
+void fl_call_helper(void);
 
 #endif

@@ -25,11 +25,11 @@ void fl_take_frame(const fl_layout *layout, const uint8_t *obs, bool turned, siz
 }
 
 bool fl_moved_on(const fl_layout *layout, const uint8_t *now, const uint8_t *before, bool turned, uint8_t *newest,
-                 uint8_t *scratch) {
+                 uint8_t *copy, uint8_t *scratch) {
     const fl_geometry of = fl_geometry_of(layout, turned);
     const size_t kept = of.block - of.part;
     if (of.part == 1 && of.block == 4) {
-        return fl_active->moved_words(now, before, of.blocks, newest);
+        return fl_active->moved_words(now, before, of.blocks, newest, copy);
     }
     if (kept >= 64 || of.blocks == 1) {
         for (size_t i = 0; i < of.blocks; i++) {
@@ -49,6 +49,7 @@ bool fl_moved_on(const fl_layout *layout, const uint8_t *now, const uint8_t *bef
         }
     }
     fl_take_frame(layout, now, turned, layout->depth - 1, newest, scratch);
+    fl_active->copy(copy, now, of.blocks * of.block);
     return true;
 }
 
@@ -59,7 +60,7 @@ void fl_put_frame(const fl_layout *layout, const uint8_t *frame, size_t j, uint8
             memset(obs + i * block + j * part, 0, part);
         }
     } else if (layout->outer == 1) {
-        memcpy(obs + j * part, frame, part);
+        fl_active->copy(obs + j * part, frame, part);
     } else {
         fl_active->scatter(frame, layout->outer, block, j * part, part, obs);
     }

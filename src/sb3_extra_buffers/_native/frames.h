@@ -15,8 +15,8 @@ size_t fl_length(const fl_layout *layout);  /* planes along the stack's axis */
 
 /* Frame `j` of an observation that lies in memory order; `scratch` holds a frame. */
 void fl_take_frame(const fl_layout *layout, const uint8_t *obs, bool turned, size_t j, uint8_t *frame, uint8_t *scratch);
-/* Whether an observation is another one moved on by a frame; then `newest` is its newest frame. */
-bool fl_moved_on(const fl_layout *layout, const uint8_t *now, const uint8_t *before, bool turned, uint8_t *newest,
+/* Whether an observation is another one moved on by a frame; then `newest` is its newest frame, and `copy` is like `now`. */
+bool fl_moved_on(const fl_layout *layout, const uint8_t *now, const uint8_t *before, bool turned, uint8_t *newest, uint8_t *copy,
                  uint8_t *scratch);
 /* Put a frame (NULL for zeros) where frame `j` of an observation in C order goes. */
 void fl_put_frame(const fl_layout *layout, const uint8_t *frame, size_t j, uint8_t *obs);

@@ -124,11 +124,12 @@ static int close_group(fl_store *store, size_t i, const fl_codecs *codecs) {
         memcpy(record + RECORD_PATCHES, blob, blob_size);
     } else {
         put_header(stream->staging, body, stream->staging[4], stream->frames);
-        memcpy(record, stream->staging, length);
+        fl_active->copy(record, stream->staging, length);
     }
     segment->reserved -= stream->staged;
     append_record(store, i, stream->group, stream->segment, length, stream->frames);
-    stream->references_pay = stream->frames >= 1u << store->method.shift >> 1;
+    const bool is_short = stream->frames < 1u << store->method.shift >> 1;
+    stream->short_groups = !is_short ? 0 : fl_references_pay(stream) ? stream->short_groups + 1 : FL_MANY_SHORT;
     stream->frames = 0;
     return FL_OK;
 }
@@ -148,7 +149,7 @@ static bool begin_with_patch(fl_store *store, fl_stream *stream, int64_t number,
         return false;
     }
     const size_t offset = own ? stream->key_offset : (size_t)segment->newest_key;
-    const size_t limit = stream->references_pay ? store->frame_bytes / 2 : store->patch_limit;
+    const size_t limit = fl_references_pay(stream) ? store->frame_bytes / 2 : store->patch_limit;
     const size_t end = encode_patch(store, stream, segment->bytes + offset, frame, RECORD_PATCHES, limit);
     if (end == FL_NO_PATCH || !has_room(store, segment, end)) {
         return false;
@@ -182,7 +183,7 @@ static size_t key_place(const fl_segment *segment) {
 
 static void begin_with_key(fl_store *store, fl_stream *stream, int64_t number, fl_segment *segment, const uint8_t *frame) {
     const size_t offset = key_place(segment);
-    memcpy(segment->bytes + offset, frame, store->frame_bytes);
+    fl_active->copy(segment->bytes + offset, frame, store->frame_bytes);
     segment->used = offset + store->frame_bytes;
     segment->newest_key = (int64_t)offset;
     stream->key_segment = number;
@@ -208,7 +209,7 @@ static int open_group(fl_store *store, size_t i, const uint8_t *frame, const fl_
     if (!begun) {
         const uint8_t *blob = NULL;
         size_t size = store->frame_bytes;
-        if (!stream->references_pay) {
+        if (!fl_references_pay(stream)) {
             result = encode_frame(store, frame, codecs, &blob, &size);
         }
         const bool coded = size < store->frame_bytes;
@@ -291,7 +292,7 @@ int fl_store_frame(fl_store *store, size_t i, const uint8_t *frame, const fl_cod
     const int result = store->method.references ? store_in_group(store, i, frame, codecs)
                                                 : store_alone(store, i, frame, codecs);
     if (result == FL_OK) {
-        memcpy(store->streams[i].tail, frame, store->frame_bytes);
+        fl_active->copy(store->streams[i].tail, frame, store->frame_bytes);
     }
     return result;
 }

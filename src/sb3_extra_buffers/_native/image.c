@@ -77,7 +77,7 @@ static void save_stream(sink *to, const fl_store *store, size_t i) {
     const fl_stream *stream = &store->streams[i];
     const bool open = stream->frames > 0;
     const int64_t key = stream->key_segment < 0 ? -1 : place_of(store, stream->key_segment);
-    const int flags = stream->known | stream->tail_is_newest << 1 | stream->references_pay << 2;
+    const int flags = stream->known | stream->tail_is_newest << 1 | (int)stream->short_groups << 2;
     put_number(to, (uint64_t)stream->head);
     put_number(to, (uint64_t)stream->group);
     put_number(to, (uint64_t)flags);
@@ -276,10 +276,10 @@ static void load_stream(source *from, fl_store *store, size_t i) {
     if (store->method.references) {
         demand(from, stream->head >> shift == stream->group, "a frame's number is not of its group");
     }
-    const uint64_t flags = number_up_to(from, 7, "what is known of an environment");
+    const uint64_t flags = number_up_to(from, 4 * FL_MANY_SHORT + 3, "what is known of an environment");
     stream->known = flags & 1;
     stream->tail_is_newest = flags >> 1 & 1;
-    stream->references_pay = flags >> 2 & 1;
+    stream->short_groups = (uint32_t)flags >> 2;
     const uint64_t run = number(from);
     stream->run = run < FL_MAX_DEPTH ? (size_t)run : FL_MAX_DEPTH;
     stream->row_above = (uint32_t)number_up_to(from, UINT32_MAX, "how patches are made");

@@ -1,13 +1,17 @@
 /*
- * Some work shared by two threads, the caller's and a helper. Who is ready takes the next piece, so that whoever starts late, or
- * is held up, takes less.
+ * Some work shared by two threads, the caller's and a helper. Who is ready takes another piece, the caller from the front and the
+ * helper from the back, so that whoever starts late, or is held up, takes less, and each has what it takes side by side.
  *
  * The helper is started when it is first needed and waits for more after that. A new thread may begin on the core of the one
  * that has made it, where it is of no help (Linux was seen to do that after a pause); one that is woken up gets an idle core.
+ * Waking up takes about as long as decoding a small batch, so a caller that knows of work to come has it woken up before.
  */
 #include "framelog.h"
 
-enum { SPINS = 4000 }; /* looks at a helper that is not done yet: some 50 microseconds, as long as falling asleep and waking up */
+enum {
+    SPINS = 4000,        /* looks at a helper that is not done yet: some 50 microseconds, as long as falling asleep and waking up */
+    WAITS = 2 * SPINS,   /* looks of a helper at work that is to come */
+};
 
 #if defined(_WIN32)
 #include <process.h>
@@ -23,7 +27,7 @@ static void acquire(lock *of) { AcquireSRWLockExclusive(of); }
 static void release(lock *of) { ReleaseSRWLockExclusive(of); }
 static void wait_for(event *what, lock *of) { SleepConditionVariableSRW(what, of, INFINITE, 0); }
 static void tell(event *what) { WakeConditionVariable(what); }
-static size_t take(counter *next, size_t piece) { return (size_t)InterlockedExchangeAdd64(next, (LONG64)piece); }
+static size_t take(counter *taken) { return (size_t)InterlockedExchangeAdd64(taken, 1); }
 static bool is_set(flag *of) { return *of != 0; }
 static void set(flag *of, bool value) { InterlockedExchange(of, value); }
 static void spin(void) { YieldProcessor(); }
@@ -41,7 +45,7 @@ static void acquire(lock *of) { pthread_mutex_lock(of); }
 static void release(lock *of) { pthread_mutex_unlock(of); }
 static void wait_for(event *what, lock *of) { pthread_cond_wait(what, of); }
 static void tell(event *what) { pthread_cond_signal(what); }
-static size_t take(counter *next, size_t piece) { return __atomic_fetch_add(next, piece, __ATOMIC_RELAXED); }
+static size_t take(counter *taken) { return __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED); }
 static bool is_set(flag *of) { return __atomic_load_n(of, __ATOMIC_ACQUIRE); }
 static void set(flag *of, bool value) { __atomic_store_n(of, value, __ATOMIC_RELEASE); }
 #if defined(__x86_64__) || defined(__i386__)
@@ -54,42 +58,57 @@ static void spin(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 typedef struct job {
     bool (*work)(void *, int, size_t, size_t);
     void *context;
-    size_t count, piece;
-    counter next; /* the first that nobody has taken */
+    size_t count, piece, pieces;
+    counter taken; /* pieces */
 } job;
 
 /* There is one helper in a process. Whoever comes while it helps somebody else works alone. */
 typedef struct helper {
-    lock guard;          /* of all but `helps`, which is only set under it */
+    lock guard;          /* of all but `helps` and `offers`, which are only set under it */
     event offer, answer;
     job *offered;        /* what it has not begun to help with */
     bool started, taken; /* whether there is one, and whether somebody has it */
+    bool awake;          /* it was called, and looks for an offer */
+    flag offers;         /* whether there is one */
     flag helps;
 } helper;
-static helper one = {NEW_LOCK, NEW_EVENT, NEW_EVENT, NULL, false, false, false};
+#define NOBODY {NEW_LOCK, NEW_EVENT, NEW_EVENT, NULL, false, false, false, false, false}
+static helper one = NOBODY;
 static unsigned forks; /* counted up in a child, which has no helper, nor what it was about to do */
 
 static void work_on(job *of, int worker) {
-    for (;;) {
-        const size_t first = take(&of->next, of->piece);
-        if (first >= of->count) {
-            return;
-        }
-        const size_t left = of->count - first;
+    for (size_t mine = 0; take(&of->taken) < of->pieces; mine++) {
+        const size_t first = (worker == 0 ? mine : of->pieces - 1 - mine) * of->piece, left = of->count - first;
         if (!of->work(of->context, worker, first, first + (left < of->piece ? left : of->piece))) {
             return;
         }
     }
 }
 
+/* Under the guard, which is released meanwhile. */
+static void look_for_an_offer(void) {
+    release(&one.guard);
+    for (int k = 0; k < WAITS && !is_set(&one.offers); k++) {
+        spin();
+    }
+    acquire(&one.guard);
+    one.awake = false;
+}
+
 static void help_for_ever(void) {
     acquire(&one.guard);
     for (;;) {
         while (one.offered == NULL) {
-            wait_for(&one.offer, &one.guard);
+            if (one.awake) {
+                look_for_an_offer();
+            } else {
+                wait_for(&one.offer, &one.guard);
+            }
         }
         job *of = one.offered;
         one.offered = NULL;
+        set(&one.offers, false);
+        one.awake = false;
         set(&one.helps, true);
         release(&one.guard);
         work_on(of, 1);
@@ -123,7 +142,7 @@ static void *run(void *unused) {
 }
 
 static void begin_anew(void) {
-    static const helper nobody = {NEW_LOCK, NEW_EVENT, NEW_EVENT, NULL, false, false, false};
+    static const helper nobody = NOBODY;
     one = nobody;
     forks++;
 }
@@ -148,20 +167,36 @@ static bool start(void) {
 }
 #endif
 
-/* Let the helper help, unless it helps somebody else. */
-static bool offer(job *of) {
-    acquire(&one.guard);
+/* Under the guard: whether there is a helper that nobody has. */
+static bool is_free(void) {
     one.started = one.started || (!one.taken && start());
-    const bool free = one.started && !one.taken;
-    if (free) {
-        one.taken = true;
-        one.offered = of;
-    }
+    return one.started && !one.taken;
+}
+
+void fl_call_helper(void) {
+    acquire(&one.guard);
+    const bool calls = is_free() && !one.awake;
+    one.awake = one.awake || calls;
     release(&one.guard);
-    if (free) {
+    if (calls) {
         tell(&one.offer);
     }
-    return free;
+}
+
+/* Let the helper help, unless it helps somebody else, or sleeps and is not to be woken up. */
+static bool offer(job *of, bool wake) {
+    acquire(&one.guard);
+    const bool sleeps = !one.awake, helps = (wake || !sleeps) && is_free();
+    if (helps) {
+        one.taken = true;
+        one.offered = of;
+        set(&one.offers, true);
+    }
+    release(&one.guard);
+    if (helps && sleeps) {
+        tell(&one.offer);
+    }
+    return helps;
 }
 
 /* Wait until it has done what it has begun. */
@@ -171,6 +206,7 @@ static void withdraw(void) {
     }
     acquire(&one.guard);
     one.offered = NULL;
+    set(&one.offers, false);
     while (is_set(&one.helps)) {
         wait_for(&one.answer, &one.guard);
     }
@@ -178,15 +214,16 @@ static void withdraw(void) {
     release(&one.guard);
 }
 
-void fl_work_on_two(bool (*work)(void *, int, size_t, size_t), void *context, size_t count, size_t piece) {
-    job of = {work, context, count, piece, 0};
+void fl_work_on_two(bool (*work)(void *, int, size_t, size_t), void *context, size_t count, size_t piece, bool wake) {
+    job of = {work, context, count, piece, (count + piece - 1) / piece, 0};
     const unsigned before = forks;
-    const bool shared = offer(&of);
-    work_on(&of, 0);
+    const bool shared = offer(&of, wake);
+    if (shared) {
+        work_on(&of, 0);
+    }
     if (shared && before == forks) {
         withdraw();
-    } else if (shared) { /* a codec has forked, and this is the child */
-        of.next = 0;
-        work_on(&of, 0);
+    } else { /* nobody helps, or a codec has forked, and this is the child */
+        work(context, 0, 0, count);
     }
 }

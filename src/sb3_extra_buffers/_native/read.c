@@ -11,7 +11,7 @@ enum {
     FETCH_DIRECTORY = 5,
     FETCH_HEADERS = 3,
     FETCH_FRAMES = 1,
-    PIECE = 16, /* observations that one of two takes at a time */
+    PIECE = 4, /* observations that one of two takes at a time */
 };
 #ifndef CACHED
 #define CACHED ((size_t)1 << 19)   /* a log of fewer bytes is in the processor's second-level cache, about */
@@ -340,10 +340,11 @@ static int read_one(const request *of, size_t row, size_t stop, const scratch *o
         order[k] = j;
     }
     /* A frame that lies in one piece is decoded where it goes to, if what that writes beyond it is put later. */
-    bool in_place = store->layout.outer == 1 && (stop - row - 1) * store->obs_bytes >= FL_WRITE_AHEAD;
-    for (size_t j = 1; in_place && j < total; j++) {
-        in_place = j % depth == 0 || wanted[j] >= wanted[j - 1];
+    bool in_order = store->layout.outer == 1;
+    for (size_t j = 1; in_order && j < total; j++) {
+        in_order = j % depth == 0 || wanted[j] >= wanted[j - 1];
     }
+    const size_t rows_after = (stop - row - 1) * store->obs_bytes;
     for (size_t k = 0; k < count;) {
         const int64_t number = wanted[order[k]] >> shift;
         group found;
@@ -356,13 +357,14 @@ static int read_one(const request *of, size_t row, size_t stop, const scratch *o
         for (; k < count && wanted[order[k]] >> shift == number; k++) {
             const size_t j = order[k];
             const int64_t until = wanted[j] & mask;
+            const bool in_place = in_order && rows_after + (depth - 1 - j % depth) * size >= FL_WRITE_AHEAD;
             uint8_t *frame = in_place ? outs[j / depth] + j % depth * size : own->frame;
             bool alone;
             if (!leave_out(&found, until, &next, &alone)) {
                 return FL_DAMAGED;
             }
             if (!alone && before != frame) {
-                memcpy(frame, before, size);
+                fl_active->copy(frame, before, size);
             }
             if (!walk_to(of, &found, until, &next, frame)) {
                 return FL_DAMAGED;
@@ -376,6 +378,19 @@ static int read_one(const request *of, size_t row, size_t stop, const scratch *o
     return FL_OK;
 }
 
+/* The row whose turn comes so many rows after this one, `of->count` where there is none: a helper goes on with the piece before its
+ * own. What the other of two takes in the end is fetched for nothing, but that is little. */
+static size_t row_ahead(const request *of, int worker, size_t first, size_t stop, size_t row) {
+    for (; worker == 1 && row >= stop; first -= PIECE) {
+        if (first < PIECE) {
+            return of->count;
+        }
+        row = first - PIECE + (row - stop);
+        stop = first;
+    }
+    return row < of->count ? row : of->count;
+}
+
 static bool read_rows(void *context, int worker, size_t first, size_t stop) {
     request *of = context;
     const fl_store *store = of->store;
@@ -385,15 +400,18 @@ static bool read_rows(void *context, int worker, size_t first, size_t stop) {
     own.pixels = own.first + store->stride;
     own.body = own.pixels + store->stride;
     static const int distances[] = {FETCH_ENTRIES, FETCH_DIRECTORY, FETCH_HEADERS, FETCH_FRAMES};
-    if (of->ahead) {
-        for (size_t row = first; row < stop && row < first + FETCH_ENTRIES; row++) {
+    const bool begins = worker == 0 ? first == 0 : stop == of->count;
+    for (size_t k = 0; of->ahead && begins && k < FETCH_ENTRIES; k++) {
+        const size_t row = row_ahead(of, worker, first, stop, first + k);
+        if (row < of->count) {
             fetch(of, row, FETCH_ENTRIES);
         }
     }
     for (size_t row = first; row < stop; row++) {
         for (size_t k = 0; of->ahead && k < 4; k++) {
-            if (row + (size_t)distances[k] < of->count) { /* of what the other worker may take, it is for nothing, but that is little */
-                fetch(of, row + (size_t)distances[k], distances[k]);
+            const size_t other = row_ahead(of, worker, first, stop, row + (size_t)distances[k]);
+            if (other < of->count) {
+                fetch(of, other, distances[k]);
             }
         }
         const int result = read_one(of, row, stop, &own);
@@ -408,12 +426,17 @@ static bool read_rows(void *context, int worker, size_t first, size_t stop) {
 /* Whether most frames have to be decoded by a codec: two threads would spend their time waiting for each other, as codecs are
  * Python's, which lets one thread work at a time. */
 static bool is_for_codecs(const fl_store *store) {
-    bool is = store->method.packs || !store->method.references;
-    for (size_t i = 0; !is && i < store->n_streams; i++) {
-        is = !store->streams[i].references_pay;
+    if (store->method.packs || !store->method.references) {
+        return true;
     }
-    return is;
+    size_t coded = 0;
+    for (size_t i = 0; i < store->n_streams; i++) {
+        coded += !fl_references_pay(&store->streams[i]);
+    }
+    return 2 * coded > store->n_streams;
 }
+
+bool fl_shares(const fl_store *store, size_t bytes) { return bytes >= FL_WORTH_SHARING && !is_for_codecs(store); }
 
 int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, const int64_t *rows, const int64_t *columns,
             size_t count, int threads, const fl_codecs *codecs) {
@@ -424,14 +447,14 @@ int fl_read(const fl_store *store, const fl_read_part *parts, size_t n_parts, co
     of.ahead = store->log.in_use * store->log.segment_bytes > CACHED;
     const size_t packed = store->method.packs ? store->staging_bytes + FL_READ_AHEAD : 0;
     of.scratch_bytes = 3 * store->stride + FL_WRITE_AHEAD + packed;
-    const bool shared =
-        threads > 1 && count > PIECE && count * n_parts * store->obs_bytes >= FL_WORTH_SHARING && !is_for_codecs(store);
+    const size_t bytes = count * n_parts * store->obs_bytes;
+    const bool shared = threads > 1 && count > PIECE && fl_shares(store, bytes);
     of.scratch = fl_resize(NULL, shared ? 2 : 1, of.scratch_bytes);
     if (of.scratch == NULL) {
         return FL_NO_MEMORY;
     }
     if (shared) {
-        fl_work_on_two(read_rows, &of, count, PIECE);
+        fl_work_on_two(read_rows, &of, count, PIECE, bytes >= FL_WORTH_WAKING);
     } else {
         read_rows(&of, 0, 0, count);
     }

@@ -78,13 +78,14 @@ static int make_streams(fl_store *store) {
     const size_t last = fl_padded(store->obs_bytes);
     const size_t each = store->stride + last + store->staging_bytes;
     const size_t scratch = (2 * depth + 2) * store->stride + fl_padded(store->layout.row) + FL_WRITE_AHEAD;
+    const size_t spare = depth > 1 ? last : 0;
     if (each > SIZE_MAX / 4 / n) {
         return FL_NO_MEMORY;
     }
     store->streams = fl_alloc(n, sizeof *store->streams);
     store->numbers = fl_alloc(n * depth, sizeof *store->numbers);
     store->entries = fl_alloc(FL_MAX_PARTS * n, sizeof *store->entries);
-    store->memory = fl_alloc(n * each + scratch, 1);
+    store->memory = fl_alloc(n * each + spare + scratch, 1);
     if (!store->streams || !store->numbers || !store->entries || !store->memory) {
         return FL_NO_MEMORY;
     }
@@ -96,7 +97,8 @@ static int make_streams(fl_store *store) {
         stream->staging = memory + n * (store->stride + last) + i * store->staging_bytes;
         stream->numbers = store->numbers + i * depth;
     }
-    store->frames = memory + n * each;
+    store->spare = memory + n * each;
+    store->frames = store->spare + spare;
     store->zeros = store->frames + (2 * depth + 2) * store->stride;
     return FL_OK;
 }
@@ -114,7 +116,6 @@ static void forget_streams(fl_store *store) {
         stream->group = -1;
         stream->key_segment = -1;
         stream->key_offset = stream->key_cost = 0;
-        stream->references_pay = true;
         stream->row_above = 0;
         for (size_t j = 0; j < store->layout.depth; j++) {
             stream->numbers[j] = FL_ZERO;
@@ -211,7 +212,7 @@ int fl_clear(fl_store *store) {
     store->frames_before_check = fl_limits_in_use.first_check;
     store->pattern_limit = fl_limits_in_use.narrow_patterns;
     store->wants_compaction = false;
-    return FL_OK; /* strays stay: a rollout may be too short to show that its layout does not pay */
+    return FL_OK; /* strays and short groups stay: a rollout may be too short to show what does not pay */
 }
 
 /* -- what it holds ---------------------------------------------------------------------------------------------------------------- */

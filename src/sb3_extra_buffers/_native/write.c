@@ -116,7 +116,7 @@ static int write_other(fl_store *store, size_t i, const uint8_t *obs, const fl_c
     memcpy(stream->numbers, numbers, depth * sizeof *numbers);
     stream->run = 0;
     stream->tail_is_newest = numbers[depth - 1] != FL_ZERO && numbers[depth - 1] == stream->head; /* both -1 before the first frame */
-    memcpy(stream->last, obs, store->obs_bytes);
+    fl_active->copy(stream->last, obs, store->obs_bytes);
     return make_entry(store, stream);
 }
 
@@ -132,7 +132,7 @@ static int write_observation(fl_store *store, size_t i, const uint8_t *obs, cons
     uint8_t *scratch = store->frames + 2 * depth * store->stride;
     const uint8_t *frame = obs;
     if (depth > 1) {
-        if (!stream->known || !fl_moved_on(layout, obs, stream->last, store->turned, store->frames, scratch)) {
+        if (!stream->known || !fl_moved_on(layout, obs, stream->last, store->turned, store->frames, store->spare, scratch)) {
             return write_other(store, i, obs, codecs);
         }
         frame = store->frames;
@@ -149,8 +149,12 @@ static int write_observation(fl_store *store, size_t i, const uint8_t *obs, cons
         }
         number = stream->head;
     }
-    if (!whole) {
-        memcpy(stream->last, obs, store->obs_bytes);
+    if (depth > 1) {
+        uint8_t *last = stream->last;
+        stream->last = store->spare;
+        store->spare = last;
+    } else if (!whole) {
+        fl_active->copy(stream->last, obs, store->obs_bytes);
     }
     return move_on(store, stream, number);
 }
@@ -214,9 +218,12 @@ static int compact(fl_store *store, const fl_codecs *codecs) {
 static int write_parts(fl_store *store, const fl_write_part *parts, size_t n_parts, int64_t first, const int64_t *cells,
                        size_t count, const fl_codecs *codecs) {
     const size_t n = store->n_streams;
-    for (size_t part = 0; part < n_parts; part++) {
-        set_order(store, parts[part].turned);
-        for (size_t row = 0; row < count; row++) {
+    /* Both observations of a stream, then those of the next: what the second is compared with is still in a cache. */
+    const size_t together = n_parts == 2 && parts[0].turned == parts[1].turned ? 2 : 1;
+    for (size_t done = 0; done < n_parts; done += together) {
+        set_order(store, parts[done].turned);
+        for (size_t k = 0; k < count * together; k++) {
+            const size_t row = k / together, part = done + k % together;
             const size_t i = (size_t)(cells ? cells[row] : first + (int64_t)row) % n;
             fl_stream *stream = &store->streams[i];
             const int result = write_observation(store, i, parts[part].obs + row * store->obs_bytes, codecs);
@@ -227,7 +234,7 @@ static int write_parts(fl_store *store, const fl_write_part *parts, size_t n_par
             }
             store->entries[part * n + i] = stream->entry;
         }
-        store->writes++;
+        store->writes += together;
     }
     if (store->patterns.count > fl_limits_in_use.narrow_patterns) {
         for (size_t part = 0; part < n_parts; part++) {

@@ -200,6 +200,13 @@ class CompressedBuffer(HollowParent):
             obs[key] = field.placeholder
         return obs, next_obs
 
+    def _announce(self, batch_size: Any) -> None:
+        """Say how much is going to be read, before anything else is done: a second core takes a moment to wake up."""
+        if type(batch_size) is int and batch_size > 0:  # else the parent says what is wrong
+            for field in self._compressed_fields:
+                pairs = 1 if field.next_observations is None else 2
+                field.observations.announce_read(pairs * batch_size)
+
     def _view(self) -> Any:
         """What one sample reads, see ``sample_view``."""
         reads = SampleReads(self.device)
@@ -302,8 +309,12 @@ class CompressedReplay(CompressedBuffer):
         self.rewards[row] = reward
         self.dones[row] = done
         if self.handle_timeout_termination:
-            truncated = [info.get("TimeLimit.truncated", False) for info in infos]
-            self.timeouts[row] = truncated if any(truncated) else False
+            for info in infos:
+                if info.get("TimeLimit.truncated", False):
+                    self.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
+                    break
+            else:
+                self.timeouts[row] = 0.0
         self.pos = row + 1
         if row + 1 == self.buffer_size:
             self.full = True
@@ -321,6 +332,7 @@ class CompressedReplay(CompressedBuffer):
         with self._lock:
             if not (self.pos or self.full):
                 raise ValueError("cannot sample from an empty buffer: add transitions first")
+            self._announce(batch_size)
             if self._samples_as_replay_buffer and (args, kwargs) in _NOTHING_TO_NORMALIZE_WITH:
                 samples = self._read_all(batch_size)
             elif self._only_reads:
@@ -407,10 +419,11 @@ class CompressedRollout(CompressedBuffer):
         # A thread that holds the lock, in a signal handler that has interrupted an ``add``, must not wait for another one.
         return prefetched(batches) if self.prefetch and not self._lock.is_mine() else batches
 
-    def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_samples(self, batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
+            self._announce(len(batch_inds))
             if self._only_reads:
-                samples = super(CompressedRollout, self._view())._get_samples(*args, **kwargs)  # type: ignore[safe-super]
+                samples = super(CompressedRollout, self._view())._get_samples(batch_inds, *args, **kwargs)  # type: ignore[safe-super]
             else:
-                samples = super()._get_samples(*args, **kwargs)  # type: ignore[safe-super]
+                samples = super()._get_samples(batch_inds, *args, **kwargs)  # type: ignore[safe-super]
             return self._finish(samples)

@@ -86,7 +86,8 @@ cdef extern from "framelog.h":
                 const fl_codecs *) nogil
     void fl_tree_set(double *, size_t, const int64_t *, const double *, size_t) nogil
     void fl_tree_find(const double *, size_t, const double *, int64_t *, size_t) nogil
-    const size_t FL_WORTH_SHARING
+    bint fl_shares(const fl_store *, size_t)
+    void fl_call_helper()
     size_t fl_refused_bytes()
     int64_t fl_refuse_allocation(int64_t)
     size_t fl_patch_length(const uint8_t *, size_t)
@@ -401,6 +402,19 @@ cdef class Store:
         part.out = <uint8_t *>cnp.PyArray_DATA(out)
         return 0
 
+    def announce_read(self, size_t count):
+        """
+        Say that so many observations are going to be read: if two cores share that, the second one is ready by then.
+
+        :param count: How many, of all arrays together
+        """
+        self._acquire()
+        try:
+            if fl_shares(self._store, count * self._store.obs_bytes) and _cores() > 1:
+                fl_call_helper()
+        finally:
+            self._release()
+
     def read(self, cnp.ndarray rows not None, columns, int index, out, int other=-1, other_out=None):
         """
         Read observations of an array, and of another at the same places; what they share is decoded once.
@@ -433,7 +447,7 @@ cdef class Store:
         self._notice_fork()
         self._reading += 1
         try:
-            if count * n_parts * self._store.obs_bytes >= FL_WORTH_SHARING and _cores() > 1:
+            if fl_shares(self._store, count * n_parts * self._store.obs_bytes) and _cores() > 1:
                 threads = 2
             parts[0].index = self._index(index)
             self._take_output(out, count, &parts[0])

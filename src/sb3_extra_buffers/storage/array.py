@@ -261,6 +261,14 @@ class CompressedArray:
         checked = self._checked(obs, self._row_shape)
         return checked if self._rows_are_usual else checked.reshape(-1, *self._store_shape)
 
+    def announce_read(self, count: int) -> None:
+        """
+        Say that so many observations are going to be read soon, so that a second core is ready to take part.
+
+        :param count: How many, of this array and those that share frames with it
+        """
+        self._store.core.announce_read(count)
+
     def read_beside(
         self, other: CompressedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
