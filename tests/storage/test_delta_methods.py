@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from observation_streams import Stack, Stream
 from reference_decoder import OPEN, PACKED
-from store_kit import Ring, image_of, store_of
+from store_kit import Ring, image_of, load_image, make_store, store_of, watch_codecs
 
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd
 from sb3_extra_buffers.storage import CompressedArray, make_spec
@@ -72,3 +72,48 @@ def test_the_level_reaches_the_codec() -> None:
 def test_wrong_names_and_levels(method: str, options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_spec(method, np.uint8, np.uint16, options)
+
+
+# -- when a codec codes a frame -------------------------------------------------------------------------------------------
+
+
+def levels(rng: np.random.Generator, count: int, lasts: int) -> np.ndarray:
+    """Pictures of few values that have nothing to do with each other; each stays for a while, but for one pixel."""
+    frames = np.repeat(rng.integers(0, 3, (count // lasts, 1, 24, 24), dtype=np.uint8), lasts, axis=0)
+    frames[np.arange(len(frames)), 0, np.arange(len(frames)) % 24, 5] += 7
+    return frames
+
+
+@pytest.mark.parametrize(("lasts", "coded"), [(21, False), (3, True), (1, True)])
+def test_a_change_of_scene_is_nothing_for_a_codec(lasts: int, coded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where group after group ends early: else somebody would wait for Python whenever a level is done."""
+    calls: list[str] = []
+    watch_codecs(monkeypatch, calls.append)
+    store, (index, _) = make_store(Stream(0, 1, (1, 24, 24), np.uint8), "delta", rows=200)
+    frames = levels(np.random.default_rng(0), 189, lasts)
+    for row, frame in enumerate(frames):
+        store.write_row(row, index, frame[None])
+    assert ("encode" in calls) == coded
+    out = np.empty((len(frames), 1, 24, 24), np.uint8)
+    assert store.read(np.arange(len(frames)), None, index, out)
+    np.testing.assert_array_equal(out, frames)
+
+
+@pytest.mark.parametrize("how", ["as it is", "cleared", "saved"])
+def test_that_references_do_not_pay_is_remembered(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollout buffer is cleared again and again; what would be found out anew takes the memory of whole frames."""
+    calls: list[str] = []
+    watch_codecs(monkeypatch, calls.append)
+    store, (index, _) = make_store(Stream(0, 1, (1, 24, 24), np.uint8), "delta", rows=200)
+    frames, others = (levels(np.random.default_rng(seed), 40, 1) for seed in range(2))
+    for row, frame in enumerate(frames):
+        store.write_row(row, index, frame[None])
+    if how == "cleared":
+        store.clear()
+    elif how == "saved":
+        load_image(store, store.core.image())
+    assert calls.count("encode") < len(frames)  # it took a while
+    calls.clear()
+    for row, frame in enumerate(others):
+        store.write_row(100 + row, index, frame[None])
+    assert calls.count("encode") == len(others)

@@ -274,9 +274,8 @@ def test_the_same_frames_are_found(kind: Any, data: Any) -> None:
     twins = np.zeros((2, 12, 3, *stream.obs_shape), stream.dtype)
     rng = np.random.default_rng(seed)
     for row in range(12):
-        turned = data.draw(st.booleans())
         pair = stream.step()[:2]
-        given_obs = [np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) if turned else obs for obs in pair]
+        given_obs = [np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) if data.draw(st.booleans()) else obs for obs in pair]
         cells = rng.permutation(3)[: data.draw(st.integers(1, 3))] if data.draw(st.booleans()) else None
         for store, indexes in stores:
             if cells is None:

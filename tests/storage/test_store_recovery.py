@@ -167,7 +167,7 @@ def test_a_write_that_is_cut_short(method: str, depth: int, content: str) -> Non
     ring = Ring(stream, method, rows=24)
     ring.add(40)
     cuts = 0
-    for lines in range(120):
+    for lines in range(180):
         cuts += add_with(ring, cut_after(lines % 60), again=lines % 2 == 1)
         ring.check()
         ring.add(lines % 4)

@@ -1,4 +1,8 @@
-"""Batches so large that a second core helps to read them: with threads that want its help at once, and across forks."""
+"""
+Batches so large that a second core helps to read them: with threads that want its help at once, and across forks.
+
+From 2 MB on it always helps, from 1 MB on if the read was announced.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,18 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from observation_streams import Stream
-from store_kit import make_store
+from store_kit import make_store, watch_codecs
 
 from sb3_extra_buffers.storage import FrameStore
 
-ROWS, SIDE, BATCH = 200, 64, 800  # a batch is 3.3 MB
+ROWS, SIDE = 200, 64
+BATCH, SMALLER, SMALL = 800, 300, 200  # 3.3, 1.2 and 0.8 MB
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 pytestmark = pytest.mark.skipif(CORES < 2, reason="there is one core")
@@ -34,9 +40,9 @@ def filled(coded: int = 0) -> tuple[FrameStore, int, np.ndarray]:
     return store, index, frames
 
 
-def check(store: FrameStore, index: int, frames: np.ndarray, seed: int = 0) -> None:
-    rows = np.random.default_rng(seed).integers(0, ROWS, BATCH)
-    out = np.empty((BATCH, SIDE, SIDE), np.uint8)
+def check(store: FrameStore, index: int, frames: np.ndarray, seed: int = 0, count: int = BATCH) -> None:
+    rows = np.random.default_rng(seed).integers(0, ROWS, count)
+    out = np.empty((count, SIDE, SIDE), np.uint8)
     assert store.read(rows, None, index, out)
     np.testing.assert_array_equal(out, frames[rows])
 
@@ -57,7 +63,9 @@ def test_threads_that_want_help_at_once() -> None:
     def read(seed: int, which: tuple[FrameStore, int, np.ndarray]) -> None:
         try:
             for number in range(20):
-                check(*which, seed=100 * seed + number)
+                if number % 3 == 0:
+                    which[0].core.announce_read(SMALLER)
+                check(*which, seed=100 * seed + number, count=SMALLER if number % 2 else BATCH)
         except BaseException as error:
             errors.append(error)
 
@@ -68,6 +76,55 @@ def test_threads_that_want_help_at_once() -> None:
     for thread in threads:
         thread.join()
     assert not errors, errors
+
+
+def who_decodes(count: int, announce: bool, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Read again and again until two threads have; the threads that had a codec decode something."""
+    threads: set[int] = set()
+    watch_codecs(monkeypatch, lambda call: threads.add(threading.get_ident()) if call == "decode" else None)
+    what = filled(coded=40)
+    threads.clear()
+    for seed in range(400):
+        if announce:
+            what[0].core.announce_read(count)
+        time.sleep(0.0002)  # so that it wakes up, or falls asleep
+        check(*what, seed=seed, count=count)
+        if len(threads) > 1:
+            break
+    return threads
+
+
+@pytest.mark.parametrize(
+    ("count", "announce", "helps"), [(SMALLER, True, True), (SMALLER, False, False), (SMALL, True, False)]
+)
+def test_a_read_that_was_announced_is_shared(count: int, announce: bool, helps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take too long to wake somebody up for it, unless there was time to do so."""
+    threads = who_decodes(count, announce, monkeypatch)
+    assert threading.get_ident() in threads
+    assert len(threads) == 1 + helps
+
+
+ANNOUNCED = """
+import os, sys, time
+sys.path[:0] = sys.argv[1:]
+from test_two_threads import BATCH, SMALL, check, filled
+what = filled()
+counts = [len(os.listdir("/proc/self/task"))]
+what[0].core.announce_read(SMALL)
+counts.append(len(os.listdir("/proc/self/task")))
+what[0].core.announce_read(BATCH)
+counts.append(len(os.listdir("/proc/self/task")))
+time.sleep(0.3)
+before = time.process_time()
+time.sleep(0.5)
+print(counts[1] - counts[0], counts[2] - counts[1], time.process_time() - before < 0.1)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc")
+def test_who_waits_for_nothing_falls_asleep() -> None:
+    """Nor is anybody called for what one reads alone."""
+    assert run(ANNOUNCED) == "0 1 True"
 
 
 ONE_HELPER = """
@@ -91,13 +148,17 @@ def test_the_helper_is_started_once() -> None:
 FORK = """
 import os, sys
 sys.path[:0] = sys.argv[1:]
-from test_two_threads import check, filled
+from test_two_threads import BATCH, SMALLER, check, filled
 what = filled()
 check(*what)
-for seed in range(5):
+for seed in range(8):
+    if seed % 2:
+        what[0].core.announce_read(SMALLER)
     child = os.fork()
-    check(*what, seed=seed)
+    check(*what, seed=seed, count=SMALLER if seed % 4 > 1 else BATCH)
     if child == 0:
+        what[0].core.announce_read(SMALLER)
+        check(*what, seed=seed + 1, count=SMALLER)
         check(*what, seed=seed + 1)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

@@ -151,7 +151,6 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
         if self.size() == 0:
             raise ValueError("cannot sample from an empty buffer: add transitions first")
         with self._lock:
-            self._announce(batch_size)
             indices = self._tree.sample(batch_size)
             rows, envs = np.divmod(indices, self.n_envs)
             samples = self._view_of(envs)._get_samples(rows, env)
