@@ -78,19 +78,22 @@ def test_threads_that_want_help_at_once() -> None:
     assert not errors, errors
 
 
-def who_decodes(count: int, announce: bool, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+def who_decodes(count: int, announce: bool, seconds: float, monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Read again and again until two threads have; the threads that had a codec decode something."""
     threads: set[int] = set()
     watch_codecs(monkeypatch, lambda call: threads.add(threading.get_ident()) if call == "decode" else None)
     what = filled(coded=40)
     threads.clear()
-    for seed in range(400):
+    time.sleep(0.2)  # whoever was called before is asleep by now
+    seed, end = 0, time.monotonic() + seconds
+    while len(threads) < 2 and time.monotonic() < end:
         if announce:
             what[0].core.announce_read(count)
-        time.sleep(0.0002)  # so that it wakes up, or falls asleep
+        begins = time.perf_counter() + seed % 20 * 1e-5
+        while time.perf_counter() < begins:  # as whoever samples does something before it reads
+            pass
         check(*what, seed=seed, count=count)
-        if len(threads) > 1:
-            break
+        seed += 1
     return threads
 
 
@@ -99,7 +102,7 @@ def who_decodes(count: int, announce: bool, monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_a_read_that_was_announced_is_shared(count: int, announce: bool, helps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take too long to wake somebody up for it, unless there was time to do so."""
-    threads = who_decodes(count, announce, monkeypatch)
+    threads = who_decodes(count, announce, 20 if helps else 1, monkeypatch)
     assert threading.get_ident() in threads
     assert len(threads) == 1 + helps
 
