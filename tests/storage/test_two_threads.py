@@ -120,14 +120,14 @@ counts.append(len(os.listdir("/proc/self/task")))
 time.sleep(0.3)
 before = time.process_time()
 time.sleep(0.5)
-print(counts[1] - counts[0], counts[2] - counts[1], time.process_time() - before < 0.1)
+print(counts[1] == counts[0], counts[2] > counts[1], time.process_time() - before < 0.1)
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc")
 def test_who_waits_for_nothing_falls_asleep() -> None:
     """Nor is anybody called for what one reads alone."""
-    assert run(ANNOUNCED) == "0 1 True"
+    assert run(ANNOUNCED) == "True True True"
 
 
 ONE_HELPER = """
