@@ -31,7 +31,7 @@ class Job(Generic[Result]):
         self._running = _thread.allocate_lock()
         self._running.acquire()
         self._finished = False
-        self._result: Result
+        self._results: list[Result] = []
         self._error: BaseException | None = None
 
     def _claim(self) -> bool:
@@ -44,7 +44,7 @@ class Job(Generic[Result]):
         if not self._claim():
             return
         try:
-            self._result = self._work()
+            self._results.append(self._work())
         except BaseException as error:
             self._error = error
         self._finished = True
@@ -53,7 +53,14 @@ class Job(Generic[Result]):
     def settle(self) -> None:
         """
         Make sure that no other thread works on it any more: call it off, or wait. A Ctrl-C is raised after that, not before.
+
+        A result that nobody has asked for is dropped here. If it went with the job, it might be the helper that lets go of it
+        last, while the process ends: torch does not survive that.
         """
+        self._wait()
+        self._results.clear()
+
+    def _wait(self) -> None:
         if self._claim():
             return
         interrupt: BaseException | None = None
@@ -72,10 +79,10 @@ class Job(Generic[Result]):
         :return: What it gave
         """
         self.run()
-        self.settle()
+        self._wait()
         if self._error is not None:
             raise self._error
-        return self._result
+        return self._results.pop()
 
 
 class Helper:
