@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
+from sb3_extra_buffers.compressed.parents import dict_add_is_known, write_rest
 from sb3_extra_buffers.compressed.valid_slots import ValidSlots
+
+_ADD_IS_KNOWN = dict_add_is_known()
 
 
 class _Slotless(DictReplayBuffer):
@@ -24,6 +29,23 @@ class _Slotless(DictReplayBuffer):
         super().__init__(*args, **kwargs)
         self._n_slots = self.buffer_size
         self.buffer_size = 0
+
+    @cached_property
+    def _reshapes(self) -> bool:
+        """Whether SB3 has to reshape observations before it stores them. Asked late: at first, the space is hollow."""
+        return any(isinstance(space, spaces.Discrete) for space in self.observation_space.spaces.values())
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        """Do what ``DictReplayBuffer.add`` does, but copy once: it copies all that it is about to copy into the buffer."""
+        if self._reshapes or not _ADD_IS_KNOWN:
+            super().add(obs, next_obs, action, reward, done, infos)
+            return
+        row = self.pos
+        for key, array in self.observations.items():
+            array[row] = obs[key]
+        for key, array in self.next_observations.items():
+            array[row] = next_obs[key]
+        write_rest(self, row, action.reshape((self.n_envs, self.action_dim)), reward, done, infos)
 
 
 class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):

@@ -26,6 +26,7 @@ from sb3_extra_buffers.compressed.parents import (
     only_stores,
     parent_signature,
     samples_as_replay_buffer,
+    write_rest,
 )
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.compressed.sample_view import SampleReads, view_for_reading
@@ -305,20 +306,7 @@ class CompressedReplay(CompressedBuffer):
         else:
             self.observations[row] = obs
             self.next_observations[row] = next_obs
-        self.actions[row] = action
-        self.rewards[row] = reward
-        self.dones[row] = done
-        if self.handle_timeout_termination:
-            for info in infos:
-                if info.get("TimeLimit.truncated", False):
-                    self.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
-                    break
-            else:
-                self.timeouts[row] = 0.0
-        self.pos = row + 1
-        if row + 1 == self.buffer_size:
-            self.full = True
-            self.pos = 0
+        write_rest(self, row, action, reward, done, infos)
 
     def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
         """

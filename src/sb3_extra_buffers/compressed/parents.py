@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 
 from sb3_extra_buffers.compressed.sample_view import shallow_copy
@@ -38,7 +38,7 @@ _NAMES_IN_ADD = frozenset(
     (
         *("observation_space", "n_envs", "obs_shape", "action_dim", "buffer_size", "pos", "full", "optimize_memory_usage"),
         *("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "handle_timeout_termination"),
-        *("isinstance", "spaces", "Discrete", "reshape", "np", "array", "get"),
+        *("isinstance", "spaces", "Discrete", "reshape", "np", "array", "get", "keys"),
     )
 )
 _NAMES_IN_SAMPLE = frozenset(
@@ -61,6 +61,15 @@ def adds_as_replay_buffer(cls: type, mixin: type) -> bool:
     return _next(cls, mixin, "add") is ReplayBuffer.add and _speaks_of(ReplayBuffer.add, _NAMES_IN_ADD)
 
 
+def dict_add_is_known() -> bool:
+    """
+    Tell whether ``add`` of SB3's ``DictReplayBuffer`` stores what it is known to store.
+
+    :return: Whether it does; not so where an SB3 to come has it do more
+    """
+    return _speaks_of(DictReplayBuffer.add, _NAMES_IN_ADD)
+
+
 def samples_as_replay_buffer(cls: type, mixin: type) -> bool:
     """
     Tell whether the parents' ``sample`` is that of SB3's ``ReplayBuffer``, and that one reads what it is known to read.
@@ -74,6 +83,33 @@ def samples_as_replay_buffer(cls: type, mixin: type) -> bool:
     functions = (BaseBuffer.sample, ReplayBuffer.sample, ReplayBuffer._get_samples)
     known = all(_speaks_of(function, _NAMES_IN_SAMPLE) for function in functions)
     return unchanged and known and _next(cls, mixin, "sample") is ReplayBuffer.sample
+
+
+def write_rest(buffer: Any, row: int, action: Any, reward: Any, done: Any, infos: Any) -> None:
+    """
+    Store all of a transition but its observations, and go on to the next row, as ``add`` of SB3's replay buffers does.
+
+    :param buffer: The buffer
+    :param row: The row
+    :param action: Actions, in the shape that they are stored in
+    :param reward: Rewards
+    :param done: Whether episodes ended
+    :param infos: What else environments told
+    """
+    buffer.actions[row] = action
+    buffer.rewards[row] = reward
+    buffer.dones[row] = done
+    if buffer.handle_timeout_termination:
+        for info in infos:
+            if info.get("TimeLimit.truncated", False):
+                buffer.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
+                break
+        else:
+            buffer.timeouts[row] = 0.0
+    buffer.pos = row + 1
+    if row + 1 == buffer.buffer_size:
+        buffer.full = True
+        buffer.pos = 0
 
 
 def _speaks_of(function: Any, names: frozenset[str]) -> bool:

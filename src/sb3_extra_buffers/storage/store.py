@@ -94,7 +94,11 @@ class FrameStore:
         """
         if self.next_look or self.layout_fails:
             with self.lock:
-                self._revise_layout(range(self.n_streams), obs if other_obs is None else (obs, other_obs))
+                parts = 1 if other_obs is None else 2
+                if self.writes + parts < self.next_look and not self.layout_fails:
+                    self.writes += parts  # nothing to look at yet
+                else:
+                    self._revise_layout(range(self.n_streams), obs if other_obs is None else (obs, other_obs))
                 self.layout_fails = self.core.write(row, index, obs, other, other_obs)
             return
         if self.core.write(row, index, obs, other, other_obs):
