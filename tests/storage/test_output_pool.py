@@ -54,6 +54,30 @@ def test_memory_is_used_again() -> None:
     assert pool.nbytes == MIN_BYTES
 
 
+def test_what_was_used_last_is_used_again() -> None:
+    """After many batches were held at once, two of them do: what they lie in is in a cache."""
+    pool = OutputPool()
+    held = [pool.take(SHAPE, BYTE) for _ in range(20)]
+    del held
+    addresses = set()
+    for _ in range(10):
+        pair = pool.take(SHAPE, BYTE), pool.take(SHAPE, BYTE)
+        addresses |= {array.ctypes.data for array in pair}
+        del pair
+    assert len(addresses) == 2
+
+
+def test_the_longest_unused_is_dropped_first() -> None:
+    pool = OutputPool()
+    held = [pool.take((MAX_BYTES // 4,), BYTE) for _ in range(4)]
+    others = [array.ctypes.data for array in held[1:]]
+    del held
+    pool.take(SHAPE, BYTE)
+    again = [pool.take((MAX_BYTES // 4,), BYTE) for _ in range(3)]
+    assert [array.ctypes.data for array in again] == others[::-1]
+    assert pool.nbytes == MIN_BYTES + 3 * (MAX_BYTES // 4)
+
+
 def test_what_is_kept_is_limited() -> None:
     pool = OutputPool()
     kept = [pool.take((MAX_BYTES // 5,), BYTE) for _ in range(9)]

@@ -359,5 +359,8 @@ void fl_work_on_two(bool (*work)(void *context, int worker, size_t first, size_t
                     bool wake);
 /* There is going to be work soon: have the helper awake. It looks for some for a moment, then it sleeps again. */
 void fl_call_helper(void);
+/* Have children that are forked begin without a helper. To be called before there are threads that could fork meanwhile; without
+ * it, that is done when the helper is first wanted. Tells whether it was possible. */
+bool fl_watch_forks(void);
 
 #endif

@@ -28,15 +28,15 @@ static uint64_t saved_registers(void) {
 
 static bool has_avx2(void) {
     enum { EAX, EBX, ECX };
-    const unsigned xsave = 1u << 27, avx2_bmi_bmi2 = 1u << 5 | 1u << 3 | 1u << 8, lzcnt = 1u << 5;
+    const unsigned xsave_popcnt = 1u << 27 | 1u << 23, avx2_bmi_bmi2 = 1u << 5 | 1u << 3 | 1u << 8, lzcnt = 1u << 5;
     unsigned answer[4];
     ask(0, answer);
     if (answer[EAX] < 7) {
         return false;
     }
     ask(1, answer);
-    if (!(answer[ECX] & xsave) || (saved_registers() & 6) != 6) {
-        return false; /* the system does not save the wide registers */
+    if ((answer[ECX] & xsave_popcnt) != xsave_popcnt || (saved_registers() & 6) != 6) {
+        return false; /* the latter: the system does not save the wide registers */
     }
     ask(7, answer);
     if ((answer[EBX] & avx2_bmi_bmi2) != avx2_bmi_bmi2) {

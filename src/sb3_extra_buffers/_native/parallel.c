@@ -126,6 +126,8 @@ static unsigned __stdcall run(void *unused) {
     return 0;
 }
 
+bool fl_watch_forks(void) { return true; } /* there are none */
+
 static bool start(void) {
     HANDLE thread = (HANDLE)_beginthreadex(NULL, 0, run, NULL, 0, NULL);
     if (thread != NULL) {
@@ -147,12 +149,16 @@ static void begin_anew(void) {
     forks++;
 }
 
+bool fl_watch_forks(void) {
+    static bool watches;
+    watches = watches || pthread_atfork(NULL, NULL, begin_anew) == 0;
+    return watches;
+}
+
 static bool start(void) {
-    static bool watches_forks;
-    if (!watches_forks && pthread_atfork(NULL, NULL, begin_anew) != 0) {
+    if (!fl_watch_forks()) {
         return false;
     }
-    watches_forks = true;
     pthread_t thread;
     /* Signals are for threads that the program knows of. */
     sigset_t all, before;

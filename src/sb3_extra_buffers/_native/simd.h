@@ -29,9 +29,15 @@ static inline uint32_t highest_bit(uint64_t word) {
     _BitScanReverse64(&place, word);
     return place;
 }
+static inline uint32_t count_bits(uint64_t word) {
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    return (uint32_t)(((word + (word >> 4)) & UINT64_C(0x0F0F0F0F0F0F0F0F)) * UINT64_C(0x0101010101010101) >> 56);
+}
 #else
 static inline uint32_t lowest_bit(uint64_t word) { return (uint32_t)__builtin_ctzll(word); }
 static inline uint32_t highest_bit(uint64_t word) { return 63u - (uint32_t)__builtin_clzll(word); }
+static inline uint32_t count_bits(uint64_t word) { return (uint32_t)__builtin_popcountll(word); }
 #endif
 
 /* What an environment hands over lies in no cache yet; fetching it this far ahead hides most of the wait. Any address will do. */
@@ -52,6 +58,13 @@ enum { FETCH_AHEAD = 1024 };
 #define RARELY(condition) __builtin_expect((condition), 0)
 #endif
 
+/* What is rare is kept out of a loop that needs all registers. */
+#if defined(_MSC_VER) && !defined(__clang__)
+#define NEVER_INLINE __declspec(noinline)
+#else
+#define NEVER_INLINE __attribute__((noinline))
+#endif
+
 #define EVERY_BYTE UINT64_C(0x0101010101010101)
 
 /* Eight bytes as a number whose lowest byte is the first, on every machine. */
@@ -69,6 +82,13 @@ static inline void store_word(uint8_t *at, uint64_t word) {
     word = __builtin_bswap64(word);
 #endif
     memcpy(at, &word, 8);
+}
+
+static inline void store_four(uint8_t *at, uint32_t word) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap32(word);
+#endif
+    memcpy(at, &word, 4);
 }
 
 /* As many bytes at once as may be written after a frame. */

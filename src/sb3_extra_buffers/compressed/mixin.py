@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from numpy import ndarray
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
@@ -31,6 +30,7 @@ from sb3_extra_buffers.compressed.parents import (
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.compressed.sample_view import SampleReads, view_for_reading
 from sb3_extra_buffers.storage import MemoryUsage, StoreLock
+from sb3_extra_buffers.storage._core import is_plain
 
 _OPTIONS = """
     :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes`` gives
@@ -118,13 +118,13 @@ class CompressedBuffer(HollowParent):
         self._compressed_fields = [field for field in self._fields if field.is_compressed]
         self._compresses = bool(self._compressed_fields)
         # What nearly every observation that is not a Dict looks like, so that nearly every check is two comparisons.
-        self._usual_shape: tuple[int, ...] | None = None
+        self._usual_shape: tuple[int, ...] = ()
         self._usual_dtype: np.dtype[Any] | None = None
         if self._fields[0].key is None and self._fields[0].usual_dtype is not None:
             self._usual_shape, self._usual_dtype = self._fields[0].row_shape, self._fields[0].usual_dtype
         # Whether ``add`` stores observations ahead of the parent, or all that the parent would.
         self._writes_ahead = self._compresses and self._parents_only_store
-        self._writes_all = self._usual_shape is not None and self._adds_as_replay_buffer
+        self._writes_all = self._usual_dtype is not None and self._adds_as_replay_buffer
         self._install()
 
     def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
@@ -181,7 +181,7 @@ class CompressedBuffer(HollowParent):
                 raise ValueError(
                     f"{name} must be a dict with the keys {[field.key for field in self._fields]}, not {keys}"
                 ) from None
-            usual = type(given) is ndarray and given.dtype is field.usual_dtype and given.shape == field.row_shape
+            usual = is_plain(given, field.usual_dtype, field.row_shape)
             accepted[key] = given if usual else field.accept(given, name)
         return accepted
 
@@ -267,12 +267,8 @@ class CompressedReplay(CompressedBuffer):
             if self.pos >= self.buffer_size:
                 # SB3 counts on and then begins again at 0: between the two the buffer was saved, or Ctrl-C came.
                 self.full, self.pos = True, 0
-            if not (
-                type(obs) is ndarray
-                and type(next_obs) is ndarray
-                and obs.dtype is next_obs.dtype is self._usual_dtype
-                and obs.shape == next_obs.shape == self._usual_shape
-            ):
+            dtype, shape = self._usual_dtype, self._usual_shape
+            if not (is_plain(obs, dtype, shape) and is_plain(next_obs, dtype, shape)):
                 accepted = self._accept(obs, "obs"), self._accept(next_obs, "next_obs")
                 if self._writes_ahead:
                     obs, next_obs = accepted
@@ -300,7 +296,8 @@ class CompressedReplay(CompressedBuffer):
         a good part of what a frame takes that is not in a stack.
         """
         row = self.pos
-        action = action.reshape((self.n_envs, self.action_dim))  # what SB3 refuses before it stores anything; so it is here
+        if action.size != self.n_envs * self.action_dim:
+            action.reshape((self.n_envs, self.action_dim))  # SB3 refuses that before it stores anything; so it is here
         if self._compresses:
             self.observations.write_checked_row(row, obs, self.next_observations, next_obs)
         else:
@@ -380,7 +377,7 @@ class CompressedRollout(CompressedBuffer):
             row, full = self.pos, self.full
             if row >= self.buffer_size:
                 raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
-            if not (type(obs) is ndarray and obs.dtype is self._usual_dtype and obs.shape == self._usual_shape):
+            if not is_plain(obs, self._usual_dtype, self._usual_shape):
                 accepted = self._accept(obs, "obs")
                 if self._writes_ahead:
                     obs = accepted

@@ -14,6 +14,7 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 
 from sb3_extra_buffers.compressed.sample_view import shallow_copy
 from sb3_extra_buffers.storage import LockedState, StoreLock
+from sb3_extra_buffers.storage._core import set_step
 
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
 # It keeps what it finds out about a minibatch as attributes of the buffer, and copies observations by itself.
@@ -91,21 +92,13 @@ def write_rest(buffer: Any, row: int, action: Any, reward: Any, done: Any, infos
 
     :param buffer: The buffer
     :param row: The row
-    :param action: Actions, in the shape that they are stored in
+    :param action: Actions; the caller knows that there are as many as are stored
     :param reward: Rewards
     :param done: Whether episodes ended
     :param infos: What else environments told
     """
-    buffer.actions[row] = action
-    buffer.rewards[row] = reward
-    buffer.dones[row] = done
-    if buffer.handle_timeout_termination:
-        for info in infos:
-            if info.get("TimeLimit.truncated", False):
-                buffer.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
-                break
-        else:
-            buffer.timeouts[row] = 0.0
+    timeouts = buffer.timeouts if buffer.handle_timeout_termination else None
+    set_step(row, buffer.actions, action, buffer.rewards, reward, buffer.dones, done, timeouts, infos)
     buffer.pos = row + 1
     if row + 1 == buffer.buffer_size:
         buffer.full = True

@@ -8,7 +8,10 @@ back, and only in between two steps, when a store can be read and saved by whate
 
 cimport numpy as cnp
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.float cimport FLT_MAX
+from libc.math cimport fabs, isfinite
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memmove
 
 import os
 
@@ -88,6 +91,7 @@ cdef extern from "framelog.h":
     void fl_tree_find(const double *, size_t, const double *, int64_t *, size_t) nogil
     bint fl_shares(const fl_store *, size_t)
     void fl_call_helper()
+    bint fl_watch_forks()
     size_t fl_refused_bytes()
     int64_t fl_refuse_allocation(int64_t)
     size_t fl_patch_length(const uint8_t *, size_t)
@@ -97,6 +101,7 @@ cdef enum:
 
 
 fl_active = fl_best_kernels()
+fl_watch_forks()  # if it cannot, nobody helps
 
 
 # -- codecs ------------------------------------------------------------------------------------------------------------------------
@@ -105,6 +110,11 @@ cdef object _bytes_at(const uint8_t *data, size_t size):
     """View memory of C, which the caller keeps for as long as the view is used."""
     cdef cnp.npy_intp length = <cnp.npy_intp>size
     return cnp.PyArray_SimpleNewFromData(1, &length, cnp.NPY_UINT8, <void *>data)
+
+
+cdef int _code_of(object error) except *:
+    """Without memory, what can wait is put off; anything else ends what C is doing."""
+    return FL_NO_MEMORY if isinstance(error, MemoryError) else FL_CODEC
 
 
 cdef int _encode(void *context, int which, const uint8_t *data, size_t size, const uint8_t **blob,
@@ -116,7 +126,7 @@ cdef int _encode(void *context, int which, const uint8_t *data, size_t size, con
         coded = codec.encode(_bytes_at(data, size))
     except BaseException as error:
         store._errors.append(error)
-        return FL_CODEC
+        return _code_of(error)
     store._blob = coded  # until the next one
     blob[0] = <const uint8_t *>PyBytes_AS_STRING(coded)
     blob_size[0] = <size_t>len(coded)
@@ -131,7 +141,7 @@ cdef int _decode(void *context, int which, const uint8_t *blob, size_t blob_size
         codec.decode(_bytes_at(blob, blob_size), _bytes_at(data, size))
     except BaseException as error:
         store._errors.append(error)
-        return FL_DAMAGED if isinstance(error, CodecError) else FL_CODEC
+        return FL_DAMAGED if isinstance(error, CodecError) else _code_of(error)
     return FL_OK
 
 
@@ -246,7 +256,7 @@ cdef class Store:
                 self._errors = []  # of a codec, but what it was asked for could wait
             return 0
         errors, self._errors = self._errors, []
-        if result == FL_CODEC:
+        if result == FL_CODEC or (result == FL_NO_MEMORY and errors):
             raise errors[0]
         if result == FL_NO_MEMORY:
             raise MemoryError(
@@ -395,7 +405,7 @@ cdef class Store:
             self._end_change()
 
     cdef int _take_output(self, object out, size_t count, fl_read_part *part) except -1:
-        if not isinstance(out, np.ndarray) or not cnp.PyArray_CHKFLAGS(out, cnp.NPY_ARRAY_CARRAY) or (
+        if not isinstance(out, cnp.ndarray) or not cnp.PyArray_CHKFLAGS(out, cnp.NPY_ARRAY_CARRAY) or (
             <size_t>cnp.PyArray_NBYTES(out) != count * self._store.obs_bytes
         ):
             raise ValueError(f"the output must be a writable C-contiguous array of {count} observations")
@@ -437,7 +447,7 @@ cdef class Store:
             raise ValueError("rows must be a C-contiguous array of int64 with one axis")
         rows_at = <const int64_t *>cnp.PyArray_DATA(rows)
         if columns is not None:
-            if not isinstance(columns, np.ndarray) or cnp.PyArray_NDIM(columns) != 1 or (
+            if not isinstance(columns, cnp.ndarray) or cnp.PyArray_NDIM(columns) != 1 or (
                 cnp.PyArray_TYPE(columns) != cnp.NPY_INT64 or not cnp.PyArray_ISCARRAY_RO(columns)
                 or <size_t>cnp.PyArray_DIM(columns, 0) != count
             ):
@@ -621,6 +631,121 @@ def find_leaves(double[::1] sums, const double[::1] targets, int64_t[::1] leaves
     if leaves.shape[0]:
         with nogil:
             fl_tree_find(&sums[0], first, &targets[0], &leaves[0], <size_t>leaves.shape[0])
+
+
+# -- rows of plain arrays ------------------------------------------------------------------------------------------------------------
+#
+# What NumPy finds out about two arrays that fit as they are takes longer than to copy a few numbers.
+
+def is_plain(value, dtype, tuple shape):
+    """
+    Tell whether something is an array of exactly this kind.
+
+    :param value: Anything
+    :param dtype: The very object that arrays of this type have
+    :param shape: Their shape
+    :return: Whether it is
+    """
+    cdef int axis
+    if type(value) is not cnp.ndarray or <void *>cnp.PyArray_DESCR(value) != <void *>dtype or (
+        cnp.PyArray_NDIM(value) != len(shape)
+    ):
+        return False
+    for axis in range(cnp.PyArray_NDIM(value)):
+        if cnp.PyArray_DIM(value, axis) != <cnp.npy_intp>shape[axis]:
+            return False
+    return True
+
+
+cdef bint _fits(cnp.ndarray target, Py_ssize_t row, object value, bint reshapes):
+    """Whether a row and a value are as many numbers, one after the other in memory."""
+    cdef int axis
+    if type(value) is not cnp.ndarray or not (cnp.PyArray_ISCARRAY(target) and cnp.PyArray_ISCARRAY_RO(value)):
+        return False
+    if target.ndim < 1 or not 0 <= row < cnp.PyArray_DIM(target, 0):
+        return False
+    if reshapes:
+        return cnp.PyArray_SIZE(value) * cnp.PyArray_DIM(target, 0) == cnp.PyArray_SIZE(target)
+    if cnp.PyArray_NDIM(value) != target.ndim - 1:
+        return False
+    for axis in range(1, target.ndim):
+        if cnp.PyArray_DIM(value, axis - 1) != cnp.PyArray_DIM(target, axis):
+            return False
+    return True
+
+
+cdef bint _copy_numbers(cnp.ndarray target, Py_ssize_t row, cnp.ndarray value):
+    """Copy what environments hand out, which is of the type that it is stored as, or bools or doubles for floats."""
+    cdef uint8_t *to = <uint8_t *>cnp.PyArray_DATA(target) + row * cnp.PyArray_STRIDE(target, 0)
+    cdef const void *given = cnp.PyArray_DATA(value)
+    cdef float *floats = <float *>to
+    cdef Py_ssize_t i, count = cnp.PyArray_SIZE(value)
+    cdef int kind = cnp.PyArray_TYPE(value)
+    if cnp.PyArray_DESCR(value) == cnp.PyArray_DESCR(target) and kind < cnp.NPY_OBJECT:
+        memmove(to, given, <size_t>cnp.PyArray_NBYTES(value))
+    elif cnp.PyArray_TYPE(target) == cnp.NPY_FLOAT32 and kind == cnp.NPY_BOOL:
+        for i in range(count):
+            floats[i] = (<const uint8_t *>given)[i]
+    elif cnp.PyArray_TYPE(target) == cnp.NPY_FLOAT32 and kind == cnp.NPY_FLOAT64:
+        for i in range(count):
+            if isfinite((<const double *>given)[i]) and fabs((<const double *>given)[i]) > FLT_MAX:
+                return False  # NumPy has a warning for that
+        for i in range(count):
+            floats[i] = <float>(<const double *>given)[i]
+    else:
+        return False
+    return True
+
+
+cdef int _set_row(object target, Py_ssize_t row, object value, bint reshapes) except -1:
+    """Do ``target[row] = value``; or, to reshape, with a value of another shape, but as many numbers."""
+    if not (isinstance(target, cnp.ndarray) and _fits(target, row, value, reshapes) and _copy_numbers(target, row, value)):
+        target[row] = value.reshape(target.shape[1:]) if reshapes else value
+    return 0
+
+
+cdef object _said(object info, str key):
+    return (<dict>info).get(key, False) if type(info) is dict else info.get(key, False)
+
+
+cdef int _set_flags(object target, Py_ssize_t row, object infos, str key) except -1:
+    """Do ``target[row] = [info.get(key, False) for info in infos]``."""
+    cdef Py_ssize_t i
+    cdef float *to
+    if isinstance(target, cnp.ndarray) and cnp.PyArray_NDIM(target) == 2 and cnp.PyArray_TYPE(target) == cnp.NPY_FLOAT32 and (
+        cnp.PyArray_ISCARRAY(target) and 0 <= row < cnp.PyArray_DIM(target, 0)
+    ) and type(infos) is list and len(<list>infos) == cnp.PyArray_DIM(target, 1):
+        for info in <list>infos:
+            if _said(info, key) is not False:
+                break
+        else:
+            to = <float *>(<uint8_t *>cnp.PyArray_DATA(target) + row * cnp.PyArray_STRIDE(target, 0))
+            for i in range(len(<list>infos)):
+                to[i] = 0
+            return 0
+    target[row] = [_said(info, key) for info in infos]
+    return 0
+
+
+def set_step(Py_ssize_t row, actions, action, rewards, reward, dones, done, timeouts, infos):
+    """
+    Put all of a step but its observations into a row of arrays.
+
+    :param row: Number of the row
+    :param actions: An array
+    :param action: Its row; in another shape, if need be
+    :param rewards: An array
+    :param reward: Its row
+    :param dones: An array
+    :param done: Its row
+    :param timeouts: An array; None where none is kept
+    :param infos: Dicts that tell its row
+    """
+    _set_row(actions, row, action, True)
+    _set_row(rewards, row, reward, False)
+    _set_row(dones, row, done, False)
+    if timeouts is not None:
+        _set_flags(timeouts, row, infos, "TimeLimit.truncated")
 
 
 # -- for tests -----------------------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class OutputPool:
     """
 
     def __init__(self) -> None:
-        self._slabs: list[npt.NDArray[np.uint8]] = []
+        self._slabs: list[npt.NDArray[np.uint8]] = []  # in the order in which they were last handed out
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """
@@ -55,16 +55,15 @@ class OutputPool:
         size = math.prod(shape) * dtype.itemsize
         if not MIN_BYTES <= size <= MAX_BYTES:
             return np.empty(shape, dtype=dtype)
-        for _ in range(len(self._slabs)):
-            slab = self._take_out()
+        for place in reversed(range(len(self._slabs))):  # the last one that was used may still be in a cache
+            slab = self._take_out(place)
             if slab is None:
-                break
-            fits = slab.size == size and _references(slab) <= _IDLE
-            # Before it goes back: from here on it has one reference more.
-            array: npt.NDArray[Any] | None = slab.view(dtype).reshape(shape) if fits else None
-            self._slabs.append(slab)
-            if array is not None:
+                continue
+            if slab.size == size and _references(slab) <= _IDLE:
+                array: npt.NDArray[Any] = slab.view(dtype).reshape(shape)
+                self._slabs.append(slab)  # only now that it has one reference more
                 return array
+            self._slabs.insert(place, slab)
         slab = np.empty(size, dtype=np.uint8)
         array = slab.view(dtype).reshape(shape)
         self._make_room(size)
@@ -72,9 +71,9 @@ class OutputPool:
             self._slabs.append(slab)
         return array
 
-    def _take_out(self) -> npt.NDArray[np.uint8] | None:
+    def _take_out(self, place: int) -> npt.NDArray[np.uint8] | None:
         try:
-            return self._slabs.pop(0)
+            return self._slabs.pop(place)
         except IndexError:  # another thread has them
             return None
 
@@ -83,7 +82,7 @@ class OutputPool:
         for _ in range(len(self._slabs)):
             if self.nbytes + size <= MAX_BYTES:
                 return
-            slab = self._take_out()
+            slab = self._take_out(0)
             if slab is not None and _references(slab) > _IDLE:
                 self._slabs.append(slab)
 
