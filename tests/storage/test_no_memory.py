@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from observation_streams import METHODS, Stack, Stream
-from store_kit import Ring, head_of, image_of, limits, load_image, never_give_up_stack, store_by
+from store_kit import Ring, head_of, image_of, limits, load_image, never_give_up_stack, store_by, watch_codecs
 
 from sb3_extra_buffers.storage import CompressedArray
 from sb3_extra_buffers.storage._core import refuse_allocation
@@ -134,6 +134,42 @@ def test_compaction(method: str, depth: int) -> None:
             if left >= 0:
                 break
         assert done_without > 10
+
+
+@pytest.mark.parametrize("method", ["zstd-3", "delta-zstd"])
+def test_a_codec_that_has_no_memory(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If all is to be stored again, that waits, and the row is written. If it is the row itself, the error is the codec's."""
+    fails_at: list[int] = []
+
+    def call(_: str) -> None:
+        if fails_at:
+            fails_at[0] -= 1
+            if fails_at[0] < 0:
+                fails_at.clear()
+                raise MemoryError("that of the codec")
+
+    watch_codecs(monkeypatch, call)
+    stream = Stream(1, 2, (1, 8, 8), np.uint8, "noise")
+    rng = np.random.default_rng(0)
+    with limits(min_segment=1 << 9, first_room=1, first_check=8, block_rows=2):
+        ring = Ring(stream, method, rows=24)
+        ring.add(24)
+        while not head_of(ring.store)["flags"] >> 5 & 1:  # until the next write compacts
+            ring.row = int(rng.integers(0, 3))
+            ring.add()
+        fails_at.append(0)
+        ring.add()
+        assert not fails_at and ring.store.core.work[0] == 0
+        ring.check()
+        while ring.store.core.work[0] == 0:  # it is asked for again
+            ring.row = int(rng.integers(0, 3))
+            ring.add()
+        ring.check()
+        fails_at.append(1)
+        with pytest.raises(MemoryError, match="that of the codec"):
+            ring.add(20)
+        fails_at.clear()
+        ring.check()
 
 
 @pytest.mark.parametrize("method", QUICK_METHODS)

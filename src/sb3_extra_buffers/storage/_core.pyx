@@ -709,7 +709,7 @@ cdef object _said(object info, str key):
 
 
 cdef int _set_flags(object target, Py_ssize_t row, object infos, str key) except -1:
-    """Do ``target[row] = [info.get(key, False) for info in infos]``."""
+    """Do ``target[row] = np.array([info.get(key, False) for info in infos])``."""
     cdef Py_ssize_t i
     cdef float *to
     if isinstance(target, cnp.ndarray) and cnp.PyArray_NDIM(target) == 2 and cnp.PyArray_TYPE(target) == cnp.NPY_FLOAT32 and (
@@ -723,7 +723,7 @@ cdef int _set_flags(object target, Py_ssize_t row, object infos, str key) except
             for i in range(len(<list>infos)):
                 to[i] = 0
             return 0
-    target[row] = [_said(info, key) for info in infos]
+    target[row] = np.array([_said(info, key) for info in infos])
     return 0
 
 
