@@ -4,6 +4,8 @@ The frame log for Python: types, shapes, contiguity and bounds are checked here,
 
 All that is known of frames, groups, segments and indexes is in C (``_native/framelog.h``). A codec is the only thing that C calls
 back, and only in between two steps, when a store can be read and saved by whatever Python does meanwhile.
+
+Beside it, what else is worth compiling: sums for prioritized replay, and rows of plain arrays.
 """
 
 cimport numpy as cnp

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
 from sb3_extra_buffers.storage.errors import StorageError
-from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, is_full_slice, select
+from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, flat, is_integers, select, usual_cells
 from sb3_extra_buffers.storage.locks import LockedState, StoreLock
 from sb3_extra_buffers.storage.methods import make_spec
 from sb3_extra_buffers.storage.pool import output_pool
@@ -174,7 +174,7 @@ class CompressedArray:
     # -- reading and writing --------------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> npt.NDArray[Any]:
-        cells = self._usual_cells(index)
+        cells = usual_cells(index, self._lead, self.ndim, self._cells)
         if cells is not None:
             return self._decode(cells)
         selection = select(index, self._cell_numbers(), self.ndim)
@@ -188,7 +188,7 @@ class CompressedArray:
         if row is not None and self._cells is None and len(self._lead) == 2:
             self.write_row(row, value)
             return
-        cells = self._usual_cells(index)
+        cells = usual_cells(index, self._lead, self.ndim, self._cells)
         rest = None
         if cells is None:
             cells, rest = select(index, self._cell_numbers(), self.ndim)
@@ -281,7 +281,7 @@ class CompressedArray:
         :return: Both
         """
         alike = other._store is self._store and self._cells is None and other._cells is None and len(self._lead) == 2
-        if not alike or not (_is_integers(rows) and _is_integers(columns)):
+        if not alike or not (is_integers(rows) and is_integers(columns)):
             return self[rows, columns], other[rows, columns]
         usual = rows.dtype == columns.dtype == np.int64 and rows.ndim == columns.ndim == 1 and len(rows) == len(columns)
         if usual and rows.flags.carray and columns.flags.carray:
@@ -291,37 +291,8 @@ class CompressedArray:
         cells = check_bounds(rows, len(self), 0) * self._lead[1] + check_bounds(columns, self._lead[1], 1)
         mine, theirs = self._output(cells.shape), self._output(cells.shape)
         if mine.size:
-            self._store.read(_flat(cells), None, self._index, mine, other._index, theirs)
+            self._store.read(flat(cells), None, self._index, mine, other._index, theirs)
         return self._declared(mine), self._declared(theirs)
-
-    def _usual_cells(self, index: Any) -> Cells | None:
-        """The cells of the forms that buffers use, found without listing all cells."""
-        if isinstance(index, tuple) and len(index) > 2 and all(is_full_slice(item) for item in index[2:]):
-            index = index[:2] if len(index) <= self.ndim else index
-        columns = math.prod(self._lead[1:])
-        if isinstance(index, tuple):
-            if len(index) != 2 or len(self._lead) != 2 or self._cells is not None:
-                return None
-            rows, places = index
-            if not (_is_integers(rows) and _is_integers(places)):
-                return None
-            cells: Cells = check_bounds(rows, len(self), 0) * columns + check_bounds(places, columns, 1)
-            return cells
-        if self._cells is not None:
-            if self._cells.ndim == 1 and _is_integers(index):
-                return np.asarray(self._cells[check_bounds(index, len(self), 0)])
-            return None
-        row = as_integer(index)
-        if row is not None:
-            rows = check_bounds(np.array(row), len(self), 0)
-        elif isinstance(index, slice):
-            rows = np.arange(*index.indices(len(self)), dtype=np.int64)
-        elif _is_integers(index):
-            rows = check_bounds(index, len(self), 0)
-        else:
-            return None
-        every: Cells = rows[..., None] * columns + np.arange(columns)
-        return every.reshape((*rows.shape, *self._lead[1:]))
 
     def _cell_numbers(self) -> Cells:
         if self._cells is not None:
@@ -331,7 +302,7 @@ class CompressedArray:
     def _decode(self, cells: Cells) -> npt.NDArray[Any]:
         out = self._output(cells.shape)
         if out.size:
-            self._store.read(_flat(cells), None, self._index, out)
+            self._store.read(flat(cells), None, self._index, out)
         return self._declared(out)
 
     def _output(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -451,15 +422,6 @@ def _leading_axes(shape: SupportsIndex | tuple[int, ...], obs_shape: tuple[int, 
     if not lead or any(length < 0 for length in (*lead, *obs_shape)):
         raise ValueError(f"shape {full} with obs_shape {obs_shape} leaves no valid leading axes")
     return lead
-
-
-def _flat(cells: Cells) -> Cells:
-    """Cells in the form that compiled code takes."""
-    return np.ascontiguousarray(cells.reshape(-1), dtype=np.int64)
-
-
-def _is_integers(index: Any) -> bool:
-    return isinstance(index, np.ndarray) and index.dtype.kind in "iu"
 
 
 def _changed(decoded: npt.NDArray[Any], rest: tuple[Any, ...], value: Any) -> npt.NDArray[Any]:

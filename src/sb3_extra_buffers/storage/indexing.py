@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, NamedTuple
 
@@ -146,3 +147,61 @@ def select(index: Any, cells: Cells, ndim: int) -> Selection:
     if isinstance(first, slice):
         return Selection(cells[first], (slice(None), *items[1:]))
     return Selection(cells, items)
+
+
+def is_integers(index: Any) -> bool:
+    """
+    Tell whether an index is an array of integers.
+
+    :param index: Any index
+    :return: Whether it is
+    """
+    return isinstance(index, np.ndarray) and index.dtype.kind in "iu"
+
+
+def usual_cells(index: Any, lead: tuple[int, ...], ndim: int, view: Cells | None) -> Cells | None:
+    """
+    Find the cells of an index of the forms that buffers use, without listing all cells.
+
+    :param index: Any index
+    :param lead: Length of the leading axes
+    :param ndim: Number of axes in all
+    :param view: For a view, its cells
+    :return: The cells; None for another form
+    """
+    if isinstance(index, tuple) and len(index) > 2 and all(is_full_slice(item) for item in index[2:]):
+        index = index[:2] if len(index) <= ndim else index
+    columns = math.prod(lead[1:])
+    if isinstance(index, tuple):
+        if len(index) != 2 or len(lead) != 2 or view is not None:
+            return None
+        rows, places = index
+        if not (is_integers(rows) and is_integers(places)):
+            return None
+        cells: Cells = check_bounds(rows, lead[0], 0) * columns + check_bounds(places, columns, 1)
+        return cells
+    if view is not None:
+        if view.ndim == 1 and is_integers(index):
+            return np.asarray(view[check_bounds(index, lead[0], 0)])
+        return None
+    row = as_integer(index)
+    if row is not None:
+        rows = check_bounds(np.array(row), lead[0], 0)
+    elif isinstance(index, slice):
+        rows = np.arange(*index.indices(lead[0]), dtype=np.int64)
+    elif is_integers(index):
+        rows = check_bounds(index, lead[0], 0)
+    else:
+        return None
+    every: Cells = rows[..., None] * columns + np.arange(columns)
+    return every.reshape((*rows.shape, *lead[1:]))
+
+
+def flat(cells: Cells) -> Cells:
+    """
+    Put cells into the form that compiled code takes.
+
+    :param cells: Cells, in any shape
+    :return: The same, one after the other
+    """
+    return np.ascontiguousarray(cells.reshape(-1), dtype=np.int64)
