@@ -19,7 +19,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger, threads, gym_level = logging.getLogger("sb3_extra_buffers"), th.get_num_threads(), gym.logger.min_level
     level = logger.level
 
-    def run(*calls: Call) -> list[Any]:
+    def run(*calls: Call, in_turns: bool = False) -> list[Any]:
         return [call.task(*call.args, call.report) for call in calls]
 
     monkeypatch.setattr(children, "run_in_children", run)

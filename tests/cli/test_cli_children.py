@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,39 @@ def test_results_and_progress() -> None:
     assert [total for _, total in results] == [8, 4]
     assert len({os.getpid(), *(pid for pid, _ in results)}) == 3
     assert all(reports and reports == sorted(reports) for reports in seen)
+
+
+def work_and_wait(times: int, seconds: float, report: Report) -> list[tuple[float, float]]:
+    """When it was at work, between one report and the next."""
+    report(0)
+    spans = []
+    for number in range(times):
+        begin = time.monotonic()
+        time.sleep(seconds)
+        spans.append((begin, time.monotonic()))
+        report(number)
+    return spans
+
+
+def test_only_one_works_at_a_time_if_they_take_turns() -> None:
+    long, short, third = run_in_children(
+        Call(work_and_wait, (60, 0.03), ignore),
+        Call(work_and_wait, (20, 0.03), ignore),
+        Call(work_and_wait, (0, 0.0), ignore),
+        in_turns=True,
+    )
+    assert (len(long), len(short), third) == (60, 20, [])
+    spans = sorted([(span, "long") for span in long] + [(span, "short") for span in short])
+    for (before, _), (after, _) in pairwise(spans):
+        assert before[1] <= after[0]
+    names = [name for _, name in spans]
+    changes = sum(one != other for one, other in pairwise(names))
+    assert changes >= 4 and names[-1] == "long", "by turns, and in the end alone"
+
+
+def test_one_that_fails_ends_those_that_wait_for_their_turn() -> None:
+    with pytest.raises(CommandError, match="on purpose"):
+        run_in_children(Call(work_and_wait, (5, 0.01), ignore), Call(fail, (), ignore), in_turns=True)
 
 
 def test_an_exception_comes_with_its_traceback() -> None:

@@ -47,7 +47,10 @@ def sb3_done_once(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> Non
             SB3_RESULTS[call.task] = call.task(*call.args, call.report)
         return SB3_RESULTS[call.task]
 
-    monkeypatch.setattr("sb3_extra_buffers.cli.children.run_in_children", lambda *calls: [run(call) for call in calls])
+    def run_all(*calls: Call, in_turns: bool) -> list[Any]:
+        return [run(call) for call in calls]
+
+    monkeypatch.setattr("sb3_extra_buffers.cli.children.run_in_children", run_all)
 
 
 def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

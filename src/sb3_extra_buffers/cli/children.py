@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -18,29 +19,39 @@ Report = Callable[[int], None]
 """Takes how much is done."""
 
 _SECONDS_BETWEEN_REPORTS = 0.1
+_SECONDS_OF_A_TURN = 0.1
 _SECONDS_TO_END = 5.0
 
 
-def _throttled(connection: Connection) -> Report:
-    last = 0.0
+class _ParentIsGone(Exception):
+    """A child whose parent was killed does not live on."""
+
+
+def _reporter(connection: Connection, in_turns: bool) -> Report:
+    last = turn_ends = 0.0
 
     def report(done: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _SECONDS_BETWEEN_REPORTS:
-            last = now
-            # Raises once the parent is gone: a child whose parent was killed does not live on.
-            connection.send(("done", done))
+        nonlocal last, turn_ends
+        try:
+            if time.monotonic() - last >= _SECONDS_BETWEEN_REPORTS:
+                last = time.monotonic()
+                connection.send(("done", done))
+            if in_turns and time.monotonic() >= turn_ends:
+                connection.send(("turn", None))
+                connection.recv()
+                turn_ends = time.monotonic() + _SECONDS_OF_A_TURN
+        except (OSError, EOFError) as error:
+            raise _ParentIsGone from error
 
     return report
 
 
-def _child(connection: Connection, task: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _child(connection: Connection, task: Callable[..., Any], args: tuple[Any, ...], in_turns: bool) -> None:
     # Ctrl-C reaches the whole process group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        connection.send(("result", task(*args, _throttled(connection))))
-    except BrokenPipeError:
+        connection.send(("result", task(*args, _reporter(connection, in_turns))))
+    except (_ParentIsGone, BrokenPipeError):
         return
     except CommandError as error:  # which says all that there is to say
         connection.send(("refused", error))
@@ -84,22 +95,23 @@ class Call(NamedTuple):
 class _Child:
     """A call and its process, which is spawned: it starts with the memory of a fresh interpreter, and no threads."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, in_turns: bool) -> None:
         context = multiprocessing.get_context("spawn")
-        self.receiver, self._sender = context.Pipe(duplex=False)
-        self._process = context.Process(target=_child, args=(self._sender, call.task, call.args), daemon=True)
+        self.connection, self._its_end = context.Pipe()
+        self._process = context.Process(target=_child, args=(self._its_end, call.task, call.args, in_turns), daemon=True)
         self._report = call.report
         self.result: Any = None
 
     def start(self) -> None:
         with _interrupts_held_back():
             self._process.start()
-        self._sender.close()  # else the end of the process would not end the pipe
+        self._its_end.close()  # else the end of the process would not end the pipe
 
-    def read(self) -> bool:
-        """Take in one message; tells whether it was the last."""
+    def read(self) -> str:
+        """Take in one message; tells of what kind it was."""
+        kind: str
         try:
-            kind, value = self.receiver.recv()
+            kind, value = self.connection.recv()
         except EOFError:
             self._process.join()
             raise CommandError(_why_it_died(self._process.exitcode)) from None
@@ -109,13 +121,17 @@ class _Child:
             raise CommandError("\n\n".join(value))
         if kind == "done":
             self._report(value)
-            return False
-        self.result = value
-        return True
+        elif kind == "result":
+            self.result = value
+        return kind
+
+    def go_on(self) -> None:
+        """Say that it is its turn."""
+        self.connection.send(None)
 
     def end(self) -> None:
         """Let the process finish if it is about to, else end it."""
-        self.receiver.close()
+        self.connection.close()
         if self._process.pid is None:  # it never started
             return
         self._process.join(timeout=0.5)
@@ -133,24 +149,37 @@ def _why_it_died(exit_code: int | None) -> str:
     return f"the measuring process died with exit code {exit_code}"
 
 
-def run_in_children(*calls: Call) -> list[Any]:
+def run_in_children(*calls: Call, in_turns: bool = False) -> list[Any]:
     """
     Run functions side by side, each in a process of its own, and wait for them.
 
     If one fails, or on Ctrl-C, all are ended.
 
     :param calls: What to run
+    :param in_turns: Whether only one of them works at a time, from the first report of all of them on: each time that a
+        function reports, it may be the turn of another. A machine that is slow for a while is then slow for all of them
     :return: What the functions returned, in the order of the calls
     """
-    children = [_Child(call) for call in calls]
+    children = [_Child(call, in_turns) for call in calls]
     try:
         for child in children:
             child.start()
-        running = {child.receiver: child for child in children}
+        running: dict[Any, _Child] = {child.connection: child for child in children}
+        at_work, waiting = set(children), deque[_Child]()
         while running:
-            for receiver in wait(list(running)):
-                if running[receiver].read():  # type: ignore[index]
-                    del running[receiver]  # type: ignore[arg-type]
+            for connection in wait(list(running)):
+                child = running[connection]
+                kind = child.read()
+                if kind == "result":
+                    del running[connection]
+                elif kind == "turn":
+                    waiting.append(child)
+                if kind != "done":
+                    at_work.discard(child)
+                if waiting and not at_work:
+                    child = waiting.popleft()
+                    at_work.add(child)
+                    child.go_on()
         return [child.result for child in children]
     finally:
         for child in children:

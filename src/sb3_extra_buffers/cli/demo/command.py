@@ -154,12 +154,12 @@ def compare(plan: Plan, compressed_class: type[ReplayBuffer], console: Any) -> C
     stages += [Stage(f"Train DQN with {name}", plan.train_steps, "steps") for name in names]
     results: list[Any] = []
     with show_stages(console, stages) as shown:
-        # What is timed has the machine to itself; of training only the weights count, so there it is shared.
-        for together in ([0], [1], [2, 3]):
+        # What is timed takes turns, so that each has the machine to itself; of training only the weights count.
+        for together, in_turns in (([0, 1], True), ([2, 3], False)):
             calls = [
                 Call(fill if number < 2 else train, (plan, *buffers[number % 2]), shown.begin(number)) for number in together
             ]
-            results += run_in_children(*calls)
+            results += run_in_children(*calls, in_turns=in_turns)
             for number in together:
                 shown.end(number)
     return Comparison(plan, *results)
