@@ -89,6 +89,30 @@ def test_one_that_fails_ends_those_that_wait_for_their_turn() -> None:
         run_in_children(Call(work_and_wait, (5, 0.01), ignore), Call(fail, (), ignore), in_turns=True)
 
 
+def wait_for_ever(pid_file: Path, report: Report) -> None:
+    pid_file.write_text(str(os.getpid()))
+    report(0)
+    while True:
+        report(1)
+
+
+def kill_the_other(pid_file: Path, report: Report) -> None:
+    while not (pid_file.exists() and pid_file.read_text()):
+        time.sleep(0.02)
+    report(0)
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    report(1)
+    time.sleep(0.2)
+    report(2)  # it would be the other one's turn
+
+
+def test_one_that_is_killed_before_its_turn_is_reported_as_killed(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="killed the measuring process"):
+        run_in_children(
+            Call(wait_for_ever, (tmp_path / "pid",), ignore), Call(kill_the_other, (tmp_path / "pid",), ignore), in_turns=True
+        )
+
+
 def test_an_exception_comes_with_its_traceback() -> None:
     with pytest.raises(CommandError, match=r"ValueError: on purpose(?s:.)*Traceback"):
         run_in_children(Call(fail, (), ignore))

@@ -97,6 +97,16 @@ def test_adds(method: str, depth: int, content: str) -> None:
     assert failed > (10 if content == "mixed" else 2)
 
 
+def about_to_compact(stream: Stream, method: str, rng: np.random.Generator) -> Ring:
+    """A ring whose next write compacts."""
+    ring = Ring(stream, method, rows=24)
+    ring.add(24)
+    while not head_of(ring.store)["flags"] >> 5 & 1:
+        ring.row = int(rng.integers(0, 3))
+        ring.add()
+    return ring
+
+
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("method", QUICK_METHODS)
 def test_compaction(method: str, depth: int) -> None:
@@ -104,11 +114,7 @@ def test_compaction(method: str, depth: int) -> None:
     stream = Stream(1, 2, (1, 8, 8), np.uint8, "noise", Stack(depth, 0) if depth > 1 else None, done_rate=0.1)
     rng = np.random.default_rng(0)
     with limits(min_segment=1 << 9, first_room=1, first_check=8, block_rows=2):
-        ring = Ring(stream, method, rows=24)
-        ring.add(24)
-        while not head_of(ring.store)["flags"] >> 5 & 1:  # until the next write compacts
-            ring.row = int(rng.integers(0, 3))
-            ring.add()
+        ring = about_to_compact(stream, method, rng)
         image, twins, pair = ring.store.core.image(), ring.twins.copy(), stream.step()[:2]
         done_without = 0
         for refused in range(10_000):
@@ -152,11 +158,7 @@ def test_a_codec_that_has_no_memory(method: str, monkeypatch: pytest.MonkeyPatch
     stream = Stream(1, 2, (1, 8, 8), np.uint8, "noise")
     rng = np.random.default_rng(0)
     with limits(min_segment=1 << 9, first_room=1, first_check=8, block_rows=2):
-        ring = Ring(stream, method, rows=24)
-        ring.add(24)
-        while not head_of(ring.store)["flags"] >> 5 & 1:  # until the next write compacts
-            ring.row = int(rng.integers(0, 3))
-            ring.add()
+        ring = about_to_compact(stream, method, rng)
         fails_at.append(0)
         ring.add()
         assert not fails_at and ring.store.core.work[0] == 0

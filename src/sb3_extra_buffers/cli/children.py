@@ -8,7 +8,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -127,7 +127,8 @@ class _Child:
 
     def go_on(self) -> None:
         """Say that it is its turn."""
-        self.connection.send(None)
+        with suppress(OSError):  # it has died: reading from it will say so
+            self.connection.send(None)
 
     def end(self) -> None:
         """Let the process finish if it is about to, else end it."""
