@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kit.data import DATASETS, load
+from kit.metrics import DEFAULT
 from kit.process import report, run_worker, summary
 from kit.results import ResultFile, console, options
-from kit.targets import DEFAULT
 from play import ensure
 from rich.table import Table
 

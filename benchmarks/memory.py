@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kit.data import DATASETS
+from kit.metrics import DEFAULT
 from kit.process import anonymous_bytes, report, resident_bytes, run_worker, settle
 from kit.results import ResultFile, console, options
-from kit.targets import DEFAULT
 from play import ensure
 
 DATASET = "mspacman"

@@ -34,15 +34,42 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def mark(text: str, reached: bool | None) -> str:
+def percent(share: float, digits: int = 2) -> str:
     """
-    Say whether a figure is what was aimed at.
+    Show a share.
 
-    :param text: The figure
-    :param reached: Whether it is; None where nothing is aimed at
-    :return: Markdown
+    :param share: 1 for all of it
+    :param digits: Digits after the point
+    :return: In percent
     """
-    return text if reached is None else text + (" ✓" if reached else " ✗")
+    return f"{share * 100:.{digits}f} %"
+
+
+def spread(row: Results, metric: str) -> str:
+    """
+    Show a ratio, and the smallest and largest that a round gave where they differ.
+
+    :param row: Row of ``buffers.json``
+    :param metric: What was measured
+    :return: Median and range
+    """
+    ratio, rounds = row["ratios"].get(metric), row.get("by_round", {}).get(metric, [])
+    if ratio is None:
+        return ""
+    texts = [f"{value * 100:.2f}" if metric == "memory" else f"{value:.2f}" for value in (ratio, *rounds)]
+    unit = " %" if metric == "memory" else "x"
+    low, high = min(texts[1:], default=texts[0], key=float), max(texts[1:], default=texts[0], key=float)
+    return texts[0] + unit + (f" ({low} to {high})" if low != high else "")
+
+
+def between(ratios: Sequence[float]) -> str:
+    """
+    Show how far rounds differ.
+
+    :param ratios: What each of them gave
+    :return: The smallest and the largest; of a single round nothing
+    """
+    return f"{min(ratios):.3f}x to {max(ratios):.3f}x" if len(ratios) > 1 else "one round"
 
 
 def megabytes(size: float) -> str:
@@ -72,20 +99,18 @@ def _data() -> dict[str, Any]:
 
 
 def _ratio_rows(results: Results, method: str) -> list[list[str]]:
-    from kit.targets import DISTURBED, METRICS, reached
+    from kit.metrics import DISTURBED, METRICS
 
     lines = []
     for name, dataset in _data().items():
-        row = results["rows"].get(f"{name}/{method}")
-        if row is None or "error" in row:
-            continue
-        cells = []
-        for metric in METRICS:
-            ratio = row["ratios"][metric]
-            text = f"{ratio:.2%}".replace("%", " %") if metric == "memory" else f"{ratio:.2f}x"
-            cells.append(mark(text, reached(row, metric)))
-        busy = " (disturbed)" if row["elsewhere"] > DISTURBED else ""
-        lines.append([f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}{busy}", *cells])
+        for key in (f"{name}/{method}", f"{name}/{method}/optimized"):
+            row = results["rows"].get(key)
+            if row is None or "error" in row:
+                continue
+            where = f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}"
+            where += ", beside SB3's `optimize_memory_usage`" if key.endswith("optimized") else ""
+            busy = " (disturbed)" if row["elsewhere"] > DISTURBED else ""
+            lines.append([where + busy, *(spread(row, metric) for metric in METRICS)])
     return lines
 
 
@@ -96,7 +121,7 @@ def ratios(results: Results) -> str:
     :param results: ``buffers.json``
     :return: Markdown
     """
-    from kit.targets import DEFAULT, METRICS
+    from kit.metrics import DEFAULT, METRICS
 
     return table(["relative to SB3", *METRICS.values()], _ratio_rows(results, DEFAULT))
 
@@ -127,7 +152,7 @@ def dense(results: Results) -> str:
     :param results: ``buffers.json``
     :return: Markdown
     """
-    from kit.targets import DENSE, METRICS
+    from kit.metrics import DENSE, METRICS
 
     return table([f"`{DENSE}`, relative to SB3", *METRICS.values()], _ratio_rows(results, DENSE))
 
@@ -139,20 +164,20 @@ def codecs(results: Results) -> str:
     :param results: ``buffers.json``
     :return: Markdown
     """
-    times = ("add_full", "sample_32", "sample_256", "get_256")
-    rows = [row for row in results["rows"].values() if row["dataset"] == "mspacman" and "error" not in row]
+    times = ("add_full", "sample_32")
+    good = [row for row in results["rows"].values() if "error" not in row and row.get("baseline", "sb3") == "sb3"]
+    rows = [row for row in good if row["dataset"] == "mspacman"]
     lines = []
     for row in sorted(rows, key=lambda row: row["ratios"]["memory"]):
         ours = row["ours"]
-        share = f"{row['ratios']['memory']:.2%}".replace("%", " %")
-        size = [f"{row['transitions']:,}", megabytes(ours["memory"]), share]
-        lines.append([f"`{row['method']}`", *size, *(milliseconds(ours[t]["p25"]) for t in times)])
+        cells = [megabytes(ours["memory"]), percent(row["ratios"]["memory"])]
+        cells += [f"{milliseconds(ours[time]['p25'])} ({row['ratios'][time]:.2f}x)" for time in times]
+        lines.append([f"`{row['method']}`", *cells])
     if rows:
-        longest = max(rows, key=lambda row: row["rounds"])
-        base = longest["sb3"]
-        size = [f"{longest['transitions']:,}", megabytes(base["memory"]), "100 %"]
-        lines.append(["SB3", *size, *(milliseconds(base[t]["p25"]) for t in times)])
-    return table(["method", "transitions", "memory", "share", "add (4 envs)", "sample(32)", "sample(256)", "get(256)"], lines)
+        base = max(rows, key=lambda row: row["rounds"])["sb3"]
+        lines.append(["SB3", megabytes(base["memory"]), "100 %", *(milliseconds(base[time]["p25"]) for time in times)])
+    size = rows[0]["transitions"] if rows else 0
+    return table([f"MsPacman, {size:,} transitions", "memory", "share", "add (4 envs)", "sample(32)"], lines)
 
 
 def memory(results: Results) -> str:
@@ -166,16 +191,16 @@ def memory(results: Results) -> str:
     for name, row in results["rows"].items():
         if "error" in row:
             continue
-        reached, made = row["reached"], row["construct"]
+        made = row["construct"]
         lines.append(
             [
                 f"`{name}`",
                 megabytes(row["bytes"][0]),
                 megabytes(row["sb3_bytes"]),
-                mark(f"{row['share']:.2%}".replace("%", " %"), reached["share"]),
-                mark(f"{row['drift']:.2%}".replace("%", " %"), reached["drift"]),
-                mark(f"{row['rollout']['share']:.2%}".replace("%", " %"), reached.get("rollout")),
-                mark(f"{made['seconds']:.2f} s, {megabytes(made['bytes'])}", reached["construct"]),
+                percent(row["share"]),
+                percent(row["drift"]),
+                percent(row["rollout"]["share"]),
+                f"{made['seconds']:.2f} s, {megabytes(made['bytes'])}",
             ]
         )
     head = ["method", "memory", "SB3", "share", "change over three laps", "share, rollout of 2,048 steps"]
@@ -193,10 +218,10 @@ def million(results: Results) -> str:
     row = results["rows"]["million"]
     lines = [
         ["transitions played", f"{row['transitions']:,}"],
-        ["peak memory of the whole process", mark(megabytes(row["peak_rss"]), row["reached"]["rss"])],
+        ["peak memory of the whole process", megabytes(row["peak_rss"])],
         [f"sample(32) with {row['few']:,} in the buffer", milliseconds(row["sample"]["few"])],
         ["sample(32) with all of them", milliseconds(row["sample"]["all"])],
-        ["ratio", mark(f"{row['sample_ratio']:.2f}x", row["reached"]["sample"])],
+        ["ratio", f"{row['sample_ratio']:.2f}x"],
     ]
     return table(["DQN on MsPacman", ""], lines)
 
@@ -215,15 +240,14 @@ def training(results: Results) -> str:
         whole, inside, faults = (
             {side: sum(values) / len(values) for side, values in row[what].items()} for what in ("seconds", "inside", "faults")
         )
-        who = "both keep" if row["kept"] else "neither keeps" if row.get("returned") else ""
         lines.append(
             [
-                f"{row['algorithm'].upper()}, {row['steps']:,} steps" + (f", {who} freed memory" if who else ""),
+                f"{row['algorithm'].upper()}, {row['steps']:,} steps" + (", both keep freed memory" if row["kept"] else ""),
                 f"{whole['sb3']:.1f} s",
                 f"{whole['ours']:.1f} s",
-                mark(f"{row['ratio']:.3f}x", row["reached"]["time"]),
-                f"{min(row['ratio_of_rounds']):.2f}x to {max(row['ratio_of_rounds']):.2f}x",
-                mark("identical" if row["identical"] else "different", row["reached"]["weights"]),
+                f"{row['ratio']:.3f}x",
+                between(row["ratio_of_rounds"]),
+                "identical" if row["identical"] else "different",
                 f"{inside['sb3']:.1f} / {inside['ours']:.1f} s",
                 f"{faults['sb3'] / 1e6:.1f} / {faults['ours'] / 1e6:.1f} million",
                 f"{megabytes(row['peak']['sb3'])} / {megabytes(row['peak']['ours'])}",
@@ -246,9 +270,9 @@ def her(results: Results) -> str:
         if "error" in row:
             continue
         share = {name: f"{ratio:.2f}x" for name, ratio in row["ratios"].items()}
-        memory = f"{row['ratios']['memory']:.1%}".replace("%", " %")
-        cells = [memory, share["add"], mark(share["sample"], row["reached"]["sample"])]
-        identical = mark("identical" if row["identical"] else "different", row["reached"]["identical"])
+        memory = percent(row["ratios"]["memory"], 1)
+        cells = [memory, share["add"], share["sample"]]
+        identical = "identical" if row["identical"] else "different"
         lines.append([f"{names[kind]}, {row['transitions']:,}", *cells, identical])
     return table(["HER, relative to SB3", "memory", "add", "sample(256)", "samples"], lines)
 
@@ -265,12 +289,12 @@ def startup(results: Results) -> str:
     lines = [
         ["import stable_baselines3", f"{imports['sb3']:.2f} s"],
         ["plus import sb3_extra_buffers", f"{imports['package']:.3f} s"],
-        ["plus import sb3_extra_buffers.compressed", mark(f"{imports['compressed']:.3f} s", imports["reached"]["imports"])],
+        ["plus import sb3_extra_buffers.compressed", f"{imports['compressed']:.3f} s"],
     ]
     delta, plain = rows["delta"], rows["zstd-3"]
     lines.append(["first buffer with `zstd-3`", f"{plain['seconds']:.3f} s"])
-    lines.append(["first buffer with `delta`, the default", mark(f"{delta['seconds']:.3f} s", delta["reached"]["ready"])])
-    lines.append(["memory of the code, with a small buffer", mark(megabytes(delta["bytes"]), delta["reached"]["code"])])
+    lines.append(["first buffer with `delta`, the default", f"{delta['seconds']:.3f} s"])
+    lines.append(["memory of the code, with a small buffer", megabytes(delta["bytes"])])
     return table(["step", "cost"], lines)
 
 
@@ -287,7 +311,7 @@ def saving(results: Results) -> str:
         if "error" in row:
             continue
         times = [f"{row[what]:.2f} s" for what in ("save_seconds", "load_seconds")]
-        same = "" if name == "sb3" else mark("identical" if row["identical"] else "different", row["identical"])
+        same = "" if name == "sb3" else ("identical" if row["identical"] else "different")
         lines.append([names.get(name, f"`{name}`"), f"{row['transitions']:,}", megabytes(row["bytes"]), *times, same])
     return table(["MsPacman, stack 4", "transitions", "file", "save", "load", "samples after loading"], lines)
 
@@ -324,16 +348,16 @@ def gpu(results: Results) -> str:
             for name in FLAT:
                 cells = [milliseconds(figure(row["sides"][f"{size:,}"], name)) for size in (smallest, largest)]
                 what = f"`delta`, {titles[name]}: {largest:,} transitions beside {smallest:,}"
-                lines.append([what, *cells, mark(f"{row['ratios'][name]:.2f}x", row["reached"][name])])
+                lines.append([what, *cells, f"{row['ratios'][name]:.2f}x"])
             continue
         for name, (ours, theirs, _) in RATIOS.items():
             metric = name.removeprefix("rle_")
             show = megabytes if metric == "memory" else milliseconds
             cells = [show(figure(row["sides"][side], metric)) for side in (theirs, ours)]
             ratio = row["ratios"][name]
-            text = f"{ratio:.1%}".replace("%", " %") if metric == "memory" else f"{ratio:.2f}x"
+            text = percent(ratio, 1) if metric == "memory" else f"{ratio:.2f}x"
             what = f"{names[ours]}, {titles[name]}, beside {names[theirs]} ({data.title}, {data.n_envs} envs)"
-            lines.append([what, *cells, mark(text, row["reached"].get(name))])
+            lines.append([what, *cells, text])
     return table(["on the device `cpu`", "theirs, or smaller", "ours, or larger", "ratio"], lines)
 
 

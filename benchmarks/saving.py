@@ -16,9 +16,9 @@ from statistics import median
 from typing import Any
 
 from kit.data import DATASETS
+from kit.metrics import DEFAULT, DENSE
 from kit.process import digest, report, run_worker, settle
 from kit.results import ResultFile, console, options
-from kit.targets import DEFAULT, DENSE
 from play import ensure
 
 

@@ -5,28 +5,27 @@ The two take turns, a thousand steps each, so that a machine that is slow for a 
 ours takes, how much of it is spent in the buffer, how many page faults the process has, and whether all weights are equal to
 the bit.
 
-Our rollout buffer has the C library keep what torch has freed: without that, a good part of the time goes into fetching the
-same memory again. With ``--keep-memory`` SB3's side gets the same, by environment variables, so that only the buffers differ;
-with ``--return-memory`` neither side does, and what is left of the difference depends on what happens to lie where.
+PPO is trained four times in each round: with SB3's buffer and with ours, and with each of them once more while the C library
+keeps what torch has freed (``keep_freed_memory``). Without that, some of the time goes into fetching the same memory again;
+how much depends on what happens to lie where.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kit.metrics import DISTURBED
 from kit.process import digest, page_faults, peak_bytes, report, run_in_turns, take_turn
 from kit.results import ResultFile, console, options
-from kit.targets import DISTURBED
 from stable_baselines3.common.callbacks import BaseCallback
 
 LIMIT = 1.02
 GAME = "PongNoFrameskip-v4"
 SIDES = ("sb3", "ours")
-KEEP = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-"""Tells glibc not to hand freed memory back to the system, only to fetch it again for the next minibatch."""
+KEPT = "-kept"
 
 
 class Turns(BaseCallback):
@@ -100,19 +99,23 @@ def train(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     Train once.
 
-    :param job: ``algorithm``, ``side``, ``steps``, ``turn``, ``returned``
+    :param job: ``algorithm``, ``side``, ``steps``, ``turn``
     :return: Seconds in all and inside of the buffer, page faults, hash of the weights, largest resident memory
     """
     from stable_baselines3 import DQN, PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
 
+    from sb3_extra_buffers.compressed import keep_freed_memory
     from sb3_extra_buffers.training_utils.atari import make_env
 
     options: dict[str, Any] = {}
     model: Any
+    side, kept = job["side"].removesuffix(KEPT), job["side"].endswith(KEPT)
+    if kept:
+        keep_freed_memory()
     if job["algorithm"] == "dqn":
         env = make_env(GAME, 4, DummyVecEnv, framestack=4, seed=0)
-        if job["side"] == "ours":
+        if side == "ours":
             from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
             options["replay_buffer_class"] = CompressedReplayBuffer
@@ -120,11 +123,11 @@ def train(job: Mapping[str, Any]) -> dict[str, Any]:
         model = DQN("CnnPolicy", env, buffer_size=20_000, learning_starts=1_000, train_freq=1, seed=0, device="cpu", **options)
     else:
         env = make_env(GAME, 8, DummyVecEnv, framestack=4, seed=0)
-        if job["side"] == "ours":
+        if side == "ours":
             from sb3_extra_buffers.compressed import CompressedRolloutBuffer
 
             options["rollout_buffer_class"] = CompressedRolloutBuffer
-            options["rollout_buffer_kwargs"] = {"keep_freed_memory": not job["returned"]}
+            options["rollout_buffer_kwargs"] = {"keep_freed_memory": kept}
         model = PPO("CnnPolicy", env, n_steps=128, batch_size=256, n_epochs=4, seed=0, device="cpu", **options)
     turns = Turns(job["turn"])
     inside = Inside(model.replay_buffer if job["algorithm"] == "dqn" else model.rollout_buffer)
@@ -146,11 +149,8 @@ def main() -> None:
     """Run what the command line says."""
     parser = options(__doc__, cache=False)
     parser.add_argument("--algorithm", nargs="+", choices=("dqn", "ppo"), default=["dqn", "ppo"], help="what to train")
-    freed = parser.add_mutually_exclusive_group()
-    freed.add_argument("--keep-memory", action="store_true", help="let glibc keep freed memory, on both sides")
-    freed.add_argument("--return-memory", action="store_true", help="let glibc keep no more than usual, on both sides")
     parser.add_argument("--steps", type=int, default=20_000, help="steps of the games, all together")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each side")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each side")
     parser.add_argument("--turn", type=int, default=1_000, help="steps after which the other side has its turn")
     args = parser.parse_args()
     if args.worker:
@@ -158,41 +158,65 @@ def main() -> None:
         return
     results = ResultFile("training", args.results)
     for algorithm in args.algorithm:
-        key = f"{algorithm}-kept" if args.keep_memory else f"{algorithm}-returned" if args.return_memory else algorithm
         about = {"algorithm": algorithm, "steps": args.steps, "rounds": args.rounds}
-        about |= {"kept": args.keep_memory, "returned": args.return_memory}
-        if args.resume and results.has(key, **about):
+        if args.resume and results.has(algorithm, **about):
             continue
-        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+        endings = ("", KEPT) if algorithm == "ppo" else ("",)
+        runs: dict[str, list[dict[str, Any]]] = {side + ending: [] for ending in endings for side in SIDES}
         for _ in range(args.rounds):
-            job = {"algorithm": algorithm, "steps": args.steps, "turn": args.turn, "returned": args.return_memory}
-            jobs = {side: {**job, "side": side} for side in SIDES}
-            for side, run in run_in_turns("training", jobs, KEEP if args.keep_memory else None).items():
+            job = {"algorithm": algorithm, "steps": args.steps, "turn": args.turn}
+            for side, run in run_in_turns("training", {side: {**job, "side": side} for side in runs}).items():
                 runs[side].append(run)
-                console.print(f"{algorithm} {side:<5} {run.get('error') or str(run['seconds']) + ' s'}")
-        errors = [run["error"] for side in SIDES for run in runs[side] if "error" in run]
-        if errors:
-            results.put(key, {**about, "error": errors[0]})
-            continue
-        seconds = {side: [run["seconds"] for run in runs[side]] for side in SIDES}
-        # Of all rounds together: each is slow or fast for both, and a median of three would leave two thirds out.
-        ratio = round(sum(seconds["ours"]) / sum(seconds["sb3"]), 4)
-        identical = len({run["weights"] for side in SIDES for run in runs[side]}) == 1
-        elsewhere = max(run["elsewhere"] for side in SIDES for run in runs[side])
-        row = {
-            **about,
-            "seconds": seconds,
-            "ratio": ratio,
-            "ratio_of_rounds": [round(b / a, 4) for a, b in zip(seconds["sb3"], seconds["ours"], strict=True)],
-            "identical": identical,
-            "inside": {side: [run["inside"] for run in runs[side]] for side in SIDES},
-            "faults": {side: [run["faults"] for run in runs[side]] for side in SIDES},
-            "peak": {side: max(run["peak"] for run in runs[side]) for side in SIDES},
-            "elsewhere": elsewhere,
-            "reached": {"time": None if elsewhere > DISTURBED else ratio <= LIMIT, "weights": identical},
-        }
-        results.put(key, row)
-        console.print(f"[bold]{key}[/bold]: {ratio}x of SB3's time, weights {'identical' if identical else 'DIFFERENT'}")
+                console.print(f"{algorithm} {side:<9} {run.get('error') or str(run['seconds']) + ' s'}")
+        for ending in endings:
+            row = compare({side: runs[side + ending] for side in SIDES})
+            if ending and "error" not in row:
+                row["kept_to_not"] = ratios_of_rounds(runs["ours"], runs["ours" + KEPT])
+            results.put(algorithm + ending, {**about, "kept": bool(ending), **row})
+            same = "" if "error" in row else ", weights " + ("identical" if row["identical"] else "DIFFERENT")
+            console.print(f"[bold]{algorithm}{ending}[/bold]: {row.get('error') or row['ratio']}x of SB3's time{same}")
+
+
+def ratios_of_rounds(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[float]:
+    """
+    Compare two sides round by round.
+
+    :param first: Runs of one side
+    :param second: Runs of the other
+    :return: How many times as long the second one took
+    """
+    return [round(b["seconds"] / a["seconds"], 4) for a, b in zip(first, second, strict=True)]
+
+
+def compare(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """
+    Compare the runs of both sides.
+
+    :param runs: By side what ``train`` returned
+    :return: The row of the results
+    """
+    errors = [run["error"] for side in SIDES for run in runs[side] if "error" in run]
+    if errors:
+        return {"error": errors[0]}
+    by_side: dict[str, dict[str, list[Any]]] = {
+        what: {side: [run[what] for run in runs[side]] for side in SIDES} for what in ("seconds", "inside", "faults", "peak")
+    }
+    seconds = by_side["seconds"]
+    identical = len({run["weights"] for side in SIDES for run in runs[side]}) == 1
+    elsewhere = max(run["elsewhere"] for side in SIDES for run in runs[side])
+    # Of all rounds together: each is slow or fast for both, and a median of three would leave two thirds out.
+    ratio = round(sum(seconds["ours"]) / sum(seconds["sb3"]), 4)
+    return {
+        "seconds": seconds,
+        "ratio": ratio,
+        "ratio_of_rounds": ratios_of_rounds(runs["sb3"], runs["ours"]),
+        "identical": identical,
+        "inside": by_side["inside"],
+        "faults": by_side["faults"],
+        "peak": {side: max(peaks) for side, peaks in by_side["peak"].items()},
+        "elsewhere": elsewhere,
+        "reached": {"time": None if elsewhere > DISTURBED else ratio <= LIMIT, "weights": identical},
+    }
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ MEASURED: dict[str, dict[int, float]] = {
     "gzip": {1: 0.096, 3: 0.076},
     "igzip": {0: 0.120, 1: 0.106, 3: 0.076},
     "lz4-frame": {1: 0.109, 5: 0.070, 9: 0.068, 12: 0.067},
-    "lz4-block": {1: 0.077, 5: 0.070, 9: 0.067, 16: 0.066},
+    "lz4-block": {1: 0.077, 5: 0.070, 9: 0.067},
 }
 """Level to ratio. Level 0 of gzip only stores, so no polynomial goes through it; it is a constant of its own."""
 

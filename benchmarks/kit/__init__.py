@@ -1,1 +1,1 @@
-"""What the benchmark programs share: recorded games, processes and memory, results, targets, plots."""
+"""What the benchmark programs share: recorded games, processes and memory, results, metrics, plots."""

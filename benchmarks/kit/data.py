@@ -7,8 +7,10 @@ terminal observations are SB3's own code, run again over those frames.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -26,6 +28,8 @@ from kit.results import CACHE
 
 FORMAT = 2
 SEED = 0
+TRAINED = Path(__file__).parents[1] / "play"
+"""Actions of trained agents, which ``train_play.py`` keeps here."""
 _CHUNK_BYTES = 8 << 20
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -43,6 +47,7 @@ class Dataset:
     :param stack: Frames in an observation
     :param transitions: Size of the ring in a full run
     :param actions: Number of actions
+    :param resumed: Both buffers are saved and loaded before they are filled, and observations come from worker processes
     """
 
     name: str
@@ -52,6 +57,12 @@ class Dataset:
     stack: int
     transitions: int
     actions: int
+    resumed: bool = False
+
+    @property
+    def trained(self) -> bool:
+        """Whether a trained agent plays; else actions are drawn at random."""
+        return self.source.endswith("-trained")
 
 
 DATASETS = {
@@ -60,7 +71,10 @@ DATASETS = {
         Dataset("mspacman", "MsPacman, stack 4", "MsPacmanNoFrameskip-v4", 4, 4, 40_000, 9),
         Dataset("pong", "Pong, stack 4", "PongNoFrameskip-v4", 4, 4, 40_000, 6),
         Dataset("breakout", "Breakout, stack 4", "BreakoutNoFrameskip-v4", 4, 4, 40_000, 4),
+        Dataset("mspacman-trained", "MsPacman, trained play, stack 4", "mspacman-trained", 4, 4, 40_000, 9),
+        Dataset("breakout-trained", "Breakout, trained play, stack 4", "breakout-trained", 4, 4, 40_000, 4),
         Dataset("pong-single", "Pong, no stack", "PongNoFrameskip-v4", 8, 1, 40_000, 6),
+        Dataset("pong-resumed", "Pong, no stack, resumed, worker processes", "PongNoFrameskip-v4", 8, 1, 40_000, 6, True),
         Dataset("doom-labels", "ViZDoom labels 160x120", "doom-labels", 4, 1, 20_000, 7),
         Dataset("doom-rgb", "ViZDoom RGB 160x120", "doom-rgb", 4, 1, 20_000, 7),
         # Many, since SB3 needs only 160 bytes for each: fewer would drown in the noise of the allocator.
@@ -220,13 +234,27 @@ class Recording:
             obs = new
 
 
-def record_env(env: VecEnv, folder: Path, actions: Iterator[Array]) -> None:
+def from_workers(transitions: Iterator[Transition]) -> Iterator[Transition]:
+    """
+    Make observations look as if ``SubprocVecEnv`` had put them together from what its workers sent: their type is an object
+    that was unpickled, which equals NumPy's but is not the same.
+
+    :param transitions: Transitions
+    :return: The same
+    """
+    for one in transitions:
+        obs, next_obs = (np.stack(pickle.loads(pickle.dumps(list(part)))) for part in (one.obs, one.next_obs))
+        yield one._replace(obs=obs, next_obs=next_obs)
+
+
+def record_env(env: VecEnv, folder: Path, actions: Iterator[Array], digest: FrameDigest | None = None) -> None:
     """
     Play an environment and record it.
 
     :param env: Vectorized environment without stacking, channels last; is closed
     :param folder: Where to
     :param actions: Actions, one array a step
+    :param digest: Takes the frames into account
     """
     first: Any = env.reset()
     recorder = Recorder(folder, first)
@@ -235,6 +263,8 @@ def record_env(env: VecEnv, folder: Path, actions: Iterator[Array]) -> None:
         terminal = [infos[i]["terminal_observation"] for i in np.flatnonzero(done)]
         timeout = np.array([info.get("TimeLimit.truncated", False) for info in infos])
         recorder.add(np.asarray(frames), action, reward, done, timeout, terminal)
+        if digest is not None:
+            digest.update(np.asarray(frames))
     env.close()
     recorder.close()
 
@@ -247,6 +277,57 @@ def _play_atari(dataset: Dataset, rows: int, cache: Path) -> None:
     short = rows * dataset.n_envs <= 10_000
     env = make_env(dataset.source, dataset.n_envs, DummyVecEnv if short else SubprocVecEnv, framestack=None, seed=SEED)
     record_env(env, _folder(dataset, cache), (rng.integers(0, dataset.actions, dataset.n_envs) for _ in range(rows)))
+
+
+def newest_frames(obs: Array) -> Array:
+    """
+    Take the newest frame out of each observation.
+
+    :param obs: Gray observations, stacked or not, channels last
+    :return: The frames
+    """
+    return obs[..., -1:]
+
+
+class FrameDigest:
+    """Hashes the frames of a game, so that playing its actions again can be seen to give the same game."""
+
+    def __init__(self) -> None:
+        self._state = hashlib.blake2b(digest_size=16)
+
+    def update(self, frames: Array) -> None:
+        """
+        Take the frames of one step into account.
+
+        :param frames: Newest frames
+        """
+        self._state.update(np.ascontiguousarray(frames).data)
+
+    def hexdigest(self) -> str:
+        """
+        Tell the digest of all frames so far.
+
+        :return: Hexadecimal digits
+        """
+        return self._state.hexdigest()
+
+
+def _play_trained(dataset: Dataset, rows: int, cache: Path) -> None:
+    """The actions of an agent that was trained once, played again."""
+    from sb3_extra_buffers.training_utils.atari import make_env
+
+    with np.load(TRAINED / f"{dataset.name}.npz") as kept:
+        actions, about = kept["actions"].astype(np.int64), json.loads(str(kept["about"]))
+    if rows > len(actions):
+        raise ValueError(f"{dataset.name}.npz has {len(actions):,} steps, {rows:,} are needed: train_play.py makes more")
+    env = make_env(about["game"], dataset.n_envs, DummyVecEnv, framestack=None, seed=about["seed"])
+    frames = FrameDigest()
+    record_env(env, _folder(dataset, cache), iter(actions[:rows]), frames)
+    if rows == len(actions) and frames.hexdigest() != about["frames"]:
+        shutil.rmtree(_folder(dataset, cache))
+        raise ValueError(
+            f"{dataset.name} is not the game that was played with {about['versions']}: train_play.py plays a new one"
+        )
 
 
 def _play_doom(dataset: Dataset, rows: int, cache: Path) -> None:
@@ -276,7 +357,13 @@ def _play_walk(dataset: Dataset, rows: int, cache: Path) -> None:
     recorder.close()
 
 
-_PLAYERS = {"doom-rgb": _play_doom, "doom-labels": _play_doom, "walk": _play_walk}
+_PLAYERS = {
+    "mspacman-trained": _play_trained,
+    "breakout-trained": _play_trained,
+    "doom-rgb": _play_doom,
+    "doom-labels": _play_doom,
+    "walk": _play_walk,
+}
 
 
 def _folder(dataset: Dataset, cache: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -14,10 +15,11 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 
-from kit.data import DATASETS, Dataset, Recording, Transition, load
+from kit.data import DATASETS, Dataset, Recording, Transition, from_workers, load
 from kit.process import anonymous_bytes, digest, no_pause, settle, summary, take_turn, time_calls
 
 SB3 = "sb3"
+SB3_OPTIMIZED = "sb3-optimized"
 GPU = "gpu:"
 _ROLLOUT = 2048
 _WARM_ROWS = 300
@@ -29,7 +31,8 @@ def make_replay(
     """
     Make the replay buffer of one side.
 
-    :param method: ``sb3`` for SB3's, else the method of ours; after ``gpu:`` that of a buffer on a device
+    :param method: ``sb3`` for SB3's, ``sb3-optimized`` for SB3's with ``optimize_memory_usage``, else the method of ours;
+        after ``gpu:`` that of a buffer on a device
     :param transitions: Its size
     :param space: Observations
     :param action_space: Actions
@@ -38,6 +41,9 @@ def make_replay(
     """
     if method == SB3:
         return ReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs)
+    if method == SB3_OPTIMIZED:
+        options: dict[str, Any] = {"optimize_memory_usage": True, "handle_timeout_termination": False}
+        return ReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs, **options)
     if method.startswith(GPU):
         from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
 
@@ -59,7 +65,7 @@ def make_rollout(method: str, rows: int, space: spaces.Box, action_space: spaces
     :param n_envs: Number of environments
     :return: The buffer
     """
-    if method == SB3:
+    if method in (SB3, SB3_OPTIMIZED):
         return RolloutBuffer(rows, space, action_space, "cpu", n_envs=n_envs)
     from sb3_extra_buffers.compressed import CompressedRolloutBuffer
 
@@ -206,7 +212,8 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
 
     Code that is loaded and compiled for the buffer is warmed up before memory is counted, and given on its own.
 
-    :param job: ``dataset``, ``method``, ``transitions``, ``seconds`` for each timing, ``cache``, ``turns`` with others
+    :param job: ``dataset``, ``method``, ``transitions``, ``seconds`` for each timing, ``cache``, ``turns`` with others,
+        ``brief`` for ``add`` and ``sample(32)`` alone
     :return: Memory, times and digests
     """
     dataset, method, seconds = DATASETS[job["dataset"]], job["method"], job["seconds"]
@@ -218,7 +225,8 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     rollout_rows = min(_ROLLOUT // n_envs, rows)
 
     def streams() -> Iterator[Transition]:
-        return recording.transitions(dataset.stack)
+        stream = recording.transitions(dataset.stack)
+        return from_workers(stream) if dataset.resumed else stream
 
     touch(dataset, recording)
     without_code = anonymous_bytes()
@@ -228,6 +236,9 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     buffer = make_replay(method, job["transitions"], space, action_space, n_envs)
     construct = time.perf_counter() - start
+    if dataset.resumed:
+        buffer = pickle.loads(pickle.dumps(buffer))
+        settle()
     stream = streams()
     first = fill(buffer, stream, rows, pause=pause)
     settle()
@@ -242,8 +253,10 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
         "add_first": summary(first),
         "add_full": summary(full),
         "sample_32": time_calls(partial(buffer.sample, 32), seconds, pause=pause),
-        "sample_256": time_calls(partial(buffer.sample, 256), seconds, pause=pause),
     }
+    if job.get("brief"):
+        return {**result, "digests": digests}
+    result["sample_256"] = time_calls(partial(buffer.sample, 256), seconds, pause=pause)
     del buffer
     settle()
     rollout = make_rollout(method, rollout_rows, space, action_space, n_envs)

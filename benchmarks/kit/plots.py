@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from matplotlib.transforms import Bbox
 
 from kit.data import DATASETS
-from kit.targets import DEFAULT, DENSE
+from kit.metrics import DEFAULT, DENSE
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5A5A5A"
 

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 BENCHMARKS = Path(__file__).parents[1]
+KEEP = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+"""Tells glibc not to hand freed memory back to the system, only to fetch it again for the next minibatch."""
 _TURN = "turn"
 
 
@@ -108,15 +110,17 @@ def time_calls(
     :param seconds: Stop after so long, but not before 10 calls
     :param at_most: Stop after so many calls
     :param pause: Called eight times on the way, each time followed by a call that is not timed
-    :return: Their ``summary``
+    :return: Their ``summary``, and how many page faults a call had
     """
     for _ in range(3):
         call()
     times: list[int] = []
     spent = 0.0
+    faults = 0
     while len(times) < at_most and (len(times) < 10 or spent < seconds):
         pause()
         call()
+        before = page_faults()
         begin = time.perf_counter()
         slice_end = begin + seconds / 8
         some = 0
@@ -126,7 +130,8 @@ def time_calls(
             times.append(time.perf_counter_ns() - start)
             some += 1
         spent += time.perf_counter() - begin
-    return summary(times)
+        faults += page_faults() - before
+    return {**summary(times), "faults": round(faults / len(times), 1)}
 
 
 def digest(tensors: Iterable[Any]) -> str:
