@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,7 +126,8 @@ class Table:
         seconds, after = self._use(make(rows), tape, rows, add, read)
         grown = after - before
         share = 100 * grown / self.rows[0]["bytes"] if self.rows else 100.0
-        self.rows.append({"method": name, "bytes": grown, "percent": round(share, 2), "seconds": round(seconds, 3)})
+        about = {"method": name, "transitions": rows * tape.n_envs, "measured": date.today().isoformat()}
+        self.rows.append({**about, "bytes": grown, "percent": round(share, 2), "seconds": round(seconds, 3)})
         print(f"{name:<28} {grown / 1e6:>9,.1f} MB {share:>7.1f} % {seconds:>11.1f} s", flush=True)
         if self._path:
             self._path.write_text(json.dumps(self.rows, indent=1) + "\n", encoding="utf-8")

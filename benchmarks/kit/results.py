@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -87,12 +88,12 @@ class ResultFile:
 
     def put(self, key: str, row: Mapping[str, Any]) -> None:
         """
-        Keep a row, in place of an older one, and write the file.
+        Keep a row with today's date, in place of an older one, and write the file.
 
         :param key: Name of the row
         :param row: Plain values
         """
-        self.rows[key] = {**row, "command": command()}
+        self.rows[key] = {**row, "measured": date.today().isoformat(), "command": command()}
         content = {"machine": machine(), "versions": versions(), "rows": self.rows}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_suffix(".part")
@@ -109,6 +110,25 @@ class ResultFile:
         """
         row = self.rows.get(key)
         return row is not None and "error" not in row and all(row.get(name) == value for name, value in settings.items())
+
+
+def read_results(name: str, folder: Path = RESULTS) -> dict[str, Any] | None:
+    """
+    Read a result file.
+
+    :param name: Name of the file, without its ending
+    :param folder: Its folder
+    :return: What is in it, None if there is no such file; a list of rows, as the examples write it, gets names for them
+    """
+    path = folder / f"{name}.json"
+    if not path.exists():
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    results: dict[str, Any] = {"rows": {row["method"]: row for row in content}} if isinstance(content, list) else content
+    # A million that is still being played has no row yet.
+    if "reached" not in results.get("rows", {}).get("million", {"reached": True}):
+        results["rows"].pop("million")
+    return results
 
 
 def options(description: str, cache: bool = True) -> argparse.ArgumentParser:

@@ -1,0 +1,383 @@
+"""The tables of the README and the docs, each made from a result file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kit.metrics import DEFAULT, DENSE, DISTURBED, METRICS
+from kit.results import read_results
+from kit.show import Results, between, megabytes, milliseconds, percent, spread, table
+
+
+def _data() -> dict[str, Any]:
+    from kit.data import DATASETS
+
+    return DATASETS
+
+
+def _ratio_rows(results: Results, method: str) -> list[list[str]]:
+    lines = []
+    for name, dataset in _data().items():
+        for key in (f"{name}/{method}", f"{name}/{method}/optimized"):
+            row = results["rows"].get(key)
+            if row is None:
+                continue
+            where = f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}"
+            where += ", beside SB3's `optimize_memory_usage`" if key.endswith("optimized") else ""
+            busy = " (disturbed)" if row["elsewhere"] > DISTURBED else ""
+            lines.append([where + busy, *(spread(row, metric) for metric in METRICS)])
+    return lines
+
+
+def ratios(results: Results) -> str:
+    """
+    Compare the default with SB3 on all data.
+
+    :param results: ``buffers.json``
+    :return: Markdown
+    """
+    return table(["relative to SB3", *METRICS.values()], _ratio_rows(results, DEFAULT))
+
+
+def first_fill(results: Results) -> str:
+    """
+    Show what the first fill consists of: adds that find their pages, and all of them, with huge pages and with small ones.
+
+    :param results: ``first_fill.json``
+    :return: Markdown
+    """
+    lines = []
+    for row in results["rows"].values():
+        dataset = _data()[row["dataset"]]
+        cells = []
+        for name in ("p25", "mean"):
+            sb3, ours = milliseconds(row["sb3"][name]), milliseconds(row["ours"][name])
+            cells += [sb3, ours, f"{row['ratios'][name]:.2f}x"]
+        lines.append([f"{dataset.title}, {dataset.n_envs} envs", {"huge": "2 MB", "small": "4 KB"}[row["pages"]], *cells])
+    head = ["`add` in the first fill", "pages", "SB3, quartile", "ours", "ratio", "SB3, mean", "ours", "ratio"]
+    return table(head, lines)
+
+
+def dense(results: Results) -> str:
+    """
+    Compare the denser method with SB3.
+
+    :param results: ``buffers.json``
+    :return: Markdown
+    """
+    return table([f"`{DENSE}`, relative to SB3", *METRICS.values()], _ratio_rows(results, DENSE))
+
+
+def codecs(results: Results) -> str:
+    """
+    List all methods on MsPacman.
+
+    :param results: ``buffers.json``, rows of full size beside SB3's buffer
+    :return: Markdown
+    """
+    times = ("add_full", "sample_32")
+    rows = results["rows"].values()
+    lines = []
+    for row in sorted(rows, key=lambda row: row["ratios"]["memory"]):
+        ours = row["ours"]
+        cells = [megabytes(ours["memory"]), percent(row["ratios"]["memory"])]
+        cells += [f"{milliseconds(ours[time]['p25'])} ({row['ratios'][time]:.2f}x)" for time in times]
+        lines.append([f"`{row['method']}`", *cells])
+    if rows:
+        base = max(rows, key=lambda row: row["rounds"])["sb3"]
+        lines.append(["SB3", megabytes(base["memory"]), "100 %", *(milliseconds(base[time]["p25"]) for time in times)])
+    size = _data()["mspacman"].transitions
+    return table([f"MsPacman, {size:,} transitions", "memory", "share", "add (4 envs)", "sample(32)"], lines)
+
+
+def memory(results: Results) -> str:
+    """
+    Show the memory of a ring, and that it stays as it is.
+
+    :param results: ``memory.json``
+    :return: Markdown
+    """
+    lines = []
+    for name, row in results["rows"].items():
+        made = row["construct"]
+        lines.append(
+            [
+                f"`{name}`",
+                megabytes(row["bytes"][0]),
+                megabytes(row["sb3_bytes"]),
+                percent(row["share"]),
+                percent(row["drift"]),
+                percent(row["rollout"]["share"]),
+                f"{made['seconds']:.2f} s, {megabytes(made['bytes'])}",
+            ]
+        )
+    head = ["method", "memory", "SB3", "share", "change over three laps", "share, rollout of 2,048 steps"]
+    head += ["creating a buffer for a million"]
+    return table(head, lines)
+
+
+def million(results: Results) -> str:
+    """
+    Show a million transitions.
+
+    :param results: ``million.json``
+    :return: Markdown
+    """
+    row = results["rows"]["million"]
+    lines = [
+        ["transitions played", f"{row['transitions']:,}"],
+        ["peak memory of the whole process", megabytes(row["peak_rss"])],
+        [f"sample(32) with {row['few']:,} in the buffer", milliseconds(row["sample"]["few"])],
+        ["sample(32) with all of them", milliseconds(row["sample"]["all"])],
+        ["ratio", f"{row['sample_ratio']:.2f}x"],
+    ]
+    return table(["DQN on MsPacman", ""], lines)
+
+
+def training(results: Results) -> str:
+    """
+    Compare whole training runs.
+
+    :param results: ``training.json``
+    :return: Markdown
+    """
+    lines = []
+    for row in results["rows"].values():
+        whole, inside, faults = (
+            {side: sum(values) / len(values) for side, values in row[what].items()} for what in ("seconds", "inside", "faults")
+        )
+        lines.append(
+            [
+                f"{row['algorithm'].upper()}, {row['steps']:,} steps" + (", both keep freed memory" if row["kept"] else ""),
+                f"{whole['sb3']:.1f} s",
+                f"{whole['ours']:.1f} s",
+                f"{row['ratio']:.3f}x",
+                between(row["ratio_of_rounds"]),
+                "identical" if row["identical"] else "different",
+                f"{inside['sb3']:.1f} / {inside['ours']:.1f} s",
+                f"{faults['sb3'] / 1e6:.1f} / {faults['ours'] / 1e6:.1f} million",
+                f"{megabytes(row['peak']['sb3'])} / {megabytes(row['peak']['ours'])}",
+            ]
+        )
+    titles = ["time in the buffer, SB3's / ours", "page faults", "peak memory of the process"]
+    return table(["Pong", "SB3's buffer", "ours", "ratio", "range over rounds", "weights", *titles], lines)
+
+
+def usage(results: Results) -> str:
+    """
+    Show what ``memory_usage()`` prints.
+
+    :param results: ``memory.json``
+    :return: A block of text
+    """
+    return "\n".join(["```text", *(row["usage"] for row in results["rows"].values()), "```"])
+
+
+def doom(results: Results) -> str:
+    """
+    Compare pictures of Doom with masks.
+
+    :param results: ``vizdoom_memory.json``
+    :return: Markdown
+    """
+    # Published for another package of this kind; the size of its frames is not known.
+    names = {
+        "rgb, SB3's buffer": ("pictures, SB3's buffer", "about 11 GB"),
+        "rgb, compressed, default": ("pictures, compressed (`delta`)", "\u2013"),
+        "mask, SB3's buffer": ("masks, SB3's buffer", "about 3.6 GB"),
+        "mask, compressed, rle-jit": ("masks, compressed (`rle-jit`)", "about 150 MB"),
+        "mask, compressed, default": ("masks, compressed (`delta`)", "\u2013"),
+    }
+    lines = []
+    for name, row in results["rows"].items():
+        title, published = names[name]
+        many = row["bytes"] / row.get("transitions", 10_000) * 100_000
+        large = f"{many / 1e9:.1f} GB" if many >= 1e9 else f"{many / 1e6:.0f} MB"
+        lines.append([title, megabytes(row["bytes"]), percent(row["percent"] / 100, 1), large, published])
+    return table(["", "memory", "of the pictures", "for 100,000 transitions", "published elsewhere"], lines)
+
+
+def her(results: Results) -> str:
+    """
+    Compare hindsight experience replay.
+
+    :param results: ``her.json``
+    :return: Markdown
+    """
+    names = {"vectors": "20 numbers and two goals", "images": "64x64 images and two goals"}
+    lines = []
+    for kind, row in results["rows"].items():
+        share = {name: f"{ratio:.2f}x" for name, ratio in row["ratios"].items()}
+        memory = percent(row["ratios"]["memory"], 1)
+        cells = [memory, share["add"], share["sample"]]
+        identical = "identical" if row["identical"] else "different"
+        lines.append([f"{names[kind]}, {row['transitions']:,}", *cells, identical])
+    return table(["HER, relative to SB3", "memory", "add", "sample(256)", "samples"], lines)
+
+
+def startup(results: Results) -> str:
+    """
+    Show what starting costs.
+
+    :param results: ``startup.json``
+    :return: Markdown
+    """
+    rows = results["rows"]
+    imports = rows["imports"]
+    lines = [
+        ["import stable_baselines3", f"{imports['sb3']:.2f} s"],
+        ["plus import sb3_extra_buffers", f"{imports['package']:.3f} s"],
+        ["plus import sb3_extra_buffers.compressed", f"{imports['compressed']:.3f} s"],
+    ]
+    delta, plain = rows["delta"], rows["zstd-3"]
+    lines.append(["first buffer with `zstd-3`", f"{plain['seconds']:.3f} s"])
+    lines.append(["first buffer with `delta`, the default", f"{delta['seconds']:.3f} s"])
+    lines.append(["memory of the code, with a small buffer", megabytes(delta["bytes"])])
+    return table(["step", "cost"], lines)
+
+
+def saving(results: Results) -> str:
+    """
+    Compare saved replay buffers.
+
+    :param results: ``saving.json``
+    :return: Markdown
+    """
+    names = {"sb3": "SB3"}
+    lines = []
+    for name, row in results["rows"].items():
+        times = [f"{row[what]:.2f} s" for what in ("save_seconds", "load_seconds")]
+        same = "" if name == "sb3" else ("identical" if row["identical"] else "different")
+        lines.append([names.get(name, f"`{name}`"), f"{row['transitions']:,}", megabytes(row["bytes"]), *times, same])
+    return table(["MsPacman, stack 4", "transitions", "file", "save", "load", "samples after loading"], lines)
+
+
+def recording(results: Results) -> str:
+    """
+    Tell how large recordings are.
+
+    :param results: ``recording.json``
+    :return: Markdown
+    """
+    sizes = ("raw_bytes", "memory_bytes", "file_bytes", "page_bytes")
+    lines = [[row["game"], f"{row['steps']:,}", *[megabytes(row[size]) for size in sizes]] for row in results["rows"].values()]
+    return table(["game", "steps", "pictures", "in memory", "as a file", "as a page"], lines)
+
+
+def gpu(results: Results) -> str:
+    """
+    Compare buffers on the device ``cpu`` with SB3's and with those of the CPU side.
+
+    :param results: ``gpu_buffers.json``
+    :return: Markdown
+    """
+    from gpu_buffers import FLAT, RATIOS, figure
+
+    titles = {"memory": "memory", "add_first": "`add`, first fill", "add_full": "`add`, ring full"}
+    titles |= {"sample_32": "`sample(32)`", "sample_256": "`sample(256)`", "rle_sample_256": "`sample(256)`"}
+    names = {"sb3": "SB3's", "rle-jit": "`rle-jit` of the CPU side", "gpu:delta": "`delta`", "gpu:rle": "`rle`"}
+    lines = []
+    for row in results["rows"].values():
+        data = _data()[row["dataset"]]
+        if "sizes" in row:
+            smallest, largest = min(row["sizes"]), max(row["sizes"])
+            for name in FLAT:
+                cells = [milliseconds(figure(row["sides"][f"{size:,}"], name)) for size in (smallest, largest)]
+                what = f"`delta`, {titles[name]}: {largest:,} transitions beside {smallest:,}"
+                lines.append([what, *cells, f"{row['ratios'][name]:.2f}x"])
+            continue
+        for name, (ours, theirs, _) in RATIOS.items():
+            metric = name.removeprefix("rle_")
+            show = megabytes if metric == "memory" else milliseconds
+            cells = [show(figure(row["sides"][side], metric)) for side in (theirs, ours)]
+            ratio = row["ratios"][name]
+            text = percent(ratio, 1) if metric == "memory" else f"{ratio:.2f}x"
+            what = f"{names[ours]}, {titles[name]}, beside {names[theirs]} ({data.title}, {data.n_envs} envs)"
+            lines.append([what, *cells, text])
+    return table(["on the device `cpu`", "theirs, or smaller", "ours, or larger", "ratio"], lines)
+
+
+def _of(method: str) -> Callable[[Results], bool]:
+    return lambda row: bool(row["method"] == method)
+
+
+def _to_choose_from(row: Results) -> bool:
+    game = _data()["mspacman"]
+    return (row["dataset"], row["transitions"], row.get("baseline", "sb3")) == (game.name, game.transitions, "sb3")
+
+
+class Source(NamedTuple):
+    """
+    Where a table comes from.
+
+    :param file: Result file, without its ending
+    :param make: Makes the table of its rows
+    :param wanted: Picks rows; those that end in an error are left out anyway
+    :param program: What writes the file; of the same name by default
+    """
+
+    file: str
+    make: Callable[[Results], str]
+    wanted: Callable[[Results], bool] = lambda row: True
+    program: str | None = None
+
+
+TABLES: dict[str, Source] = {
+    "ratios": Source("buffers", ratios, _of(DEFAULT)),
+    "first-fill": Source("first_fill", first_fill),
+    "dense": Source("buffers", dense, _of(DENSE)),
+    "codecs": Source("buffers", codecs, _to_choose_from),
+    "memory": Source("memory", memory),
+    "usage": Source("memory", usage, _of(DEFAULT)),
+    "million": Source("million", million),
+    "training": Source("training", training),
+    "startup": Source("startup", startup),
+    "her": Source("her", her),
+    "saving": Source("saving", saving),
+    "gpu": Source("gpu_buffers", gpu),
+    "recording": Source("recording", recording),
+    "doom": Source("vizdoom_memory", doom, program="examples/example_vizdoom_memory.py"),
+}
+
+
+def when(rows: Iterable[Mapping[str, Any]]) -> str:
+    """
+    Tell on which days rows were measured.
+
+    :param rows: Rows of a result file
+    :return: One day, or the first and the last, with a preposition; of rows without a date only that they are older
+    """
+    days = [row.get("measured") for row in rows]
+    known = sorted({day for day in days if day})
+    if not known:
+        return ""
+    if None in days:
+        return f" until {known[-1]}"
+    return f" on {known[0]}" if len(known) == 1 else f" from {known[0]} to {known[-1]}"
+
+
+def make_table(name: str, folder: Path) -> str | None:
+    """
+    Make what goes between two markers.
+
+    :param name: Name of the table
+    :param folder: Folder of the results
+    :return: Markdown with the command that makes it and its date, None if that was not run yet
+    """
+    if name not in TABLES:
+        raise ValueError(f"no table {name!r}; there are: {', '.join(TABLES)}")
+    source = TABLES[name]
+    results = read_results(source.file, folder)
+    if results is None:
+        return None
+    rows = {key: row for key, row in results["rows"].items() if "error" not in row and source.wanted(row)}
+    if not rows:
+        return None
+    made = source.make({**results, "rows": rows})
+    program = source.program or f"benchmarks/{source.file}.py"
+    about, versions = results.get("machine"), results.get("versions", {})
+    where = f" on {about['cores']} cores of {about['cpu']}, {about['system']}" if about else ""
+    where += f", stable-baselines3 {versions['stable-baselines3']}" if "stable-baselines3" in versions else ""
+    return f"\n{made}\n\nMeasured{when(rows.values())} with `python {program}`{where}.\n\n"
