@@ -1,4 +1,4 @@
-"""The benchmark programs: recorded games come back as SB3 hands them over, tables are made from results, a small run works."""
+"""The benchmark programs: recorded games come back as SB3 hands them over, sides are compared fairly, a small run works."""
 
 import json
 import mmap
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,8 +30,6 @@ sys.path.insert(0, str(BENCHMARKS))
 try:
     import buffers
     import first_fill
-    import gpu_buffers  # noqa: F401 (the report asks for it when the path is gone again)
-    import report
     import training
     from kit import data, metrics, process, results
 finally:
@@ -86,6 +86,121 @@ def test_recording_over_several_chunks(tmp_path: Path, monkeypatch: pytest.Monke
     assert np.array_equal(many, longer[:50])
 
 
+@pytest.mark.parametrize("n_envs", [1, 4])
+def test_observations_of_workers_are_what_was_sent(n_envs: int, tmp_path: Path) -> None:
+    walk = replace(data.DATASETS["vectors"], n_envs=n_envs)
+    data.play(walk, 10 * n_envs, tmp_path)
+    recording = data.load(walk, tmp_path)
+    steps = list(zip(recording.transitions(1), data.from_workers(recording.transitions(1)), strict=True))
+    assert len(steps) == 10
+    for plain, sent in steps:
+        for mine, theirs in ((sent.obs, plain.obs), (sent.next_obs, plain.next_obs)):
+            assert np.array_equal(mine, theirs) and mine.dtype == theirs.dtype == np.float32
+            assert not np.shares_memory(mine, theirs)
+            # As SubprocVecEnv hands it over: what unpickling made of the type stays only if there is nothing to stack.
+            assert (mine.dtype is np.dtype(np.float32)) == (n_envs > 1)
+        assert all(np.array_equal(sent[part], plain[part]) for part in (2, 3, 4)) and sent.infos == plain.infos
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Actions of an agent that "was trained", 50 steps of two games of Breakout."""
+    pytest.importorskip("ale_py")
+    dataset = replace(data.DATASETS["breakout-trained"], n_envs=2)
+    actions = np.random.default_rng(7).integers(0, 4, (50, dataset.n_envs)).astype(np.uint8)
+    game, seed = "BreakoutNoFrameskip-v4", 3
+    digest = data.FrameDigest()
+    env = make_env(game, dataset.n_envs, DummyVecEnv, framestack=4, seed=seed)
+    env.reset()
+    stacks = []
+    for action in actions:
+        obs: Any = env.step(action)[0]
+        digest.update(data.newest_frames(obs))
+        stacks.append(obs.transpose(0, 3, 1, 2))
+    env.close()
+    monkeypatch.setattr(data, "TRAINED", tmp_path)
+
+    def keep(**changed: Any) -> None:
+        about = {"game": game, "seed": seed, "frames": digest.hexdigest(), "versions": {"ale-py": "0.1"}, **changed}
+        np.savez_compressed(tmp_path / "breakout-trained.npz", actions=actions, about=json.dumps(about))
+
+    return SimpleNamespace(dataset=dataset, actions=actions, stacks=stacks, keep=keep, cache=tmp_path / "cache")
+
+
+def test_trained_play_is_played_again(trained: SimpleNamespace) -> None:
+    trained.keep()
+    data.play(trained.dataset, 100, trained.cache)
+    played = list(data.load(trained.dataset, trained.cache).transitions(4))
+    assert np.array_equal([step.action for step in played], trained.actions)
+    ended = [bool(step.done.any()) for step in played]
+    for step, stack, over in zip(played, trained.stacks, ended, strict=True):
+        assert over or np.array_equal(step.next_obs, stack)
+    assert not all(ended)
+
+
+def test_trained_play_that_comes_out_differently_is_refused(trained: SimpleNamespace) -> None:
+    trained.keep(frames="00" * 16)
+    with pytest.raises(ValueError, match=r"breakout-trained is not the game that was played with .*0\.1.*train_play\.py"):
+        data.play(trained.dataset, 100, trained.cache)
+    assert not data.is_played(trained.dataset, 100, trained.cache)
+    assert not trained.cache.exists() or not list(trained.cache.iterdir()), "nothing of it stays"
+
+
+def test_trained_play_is_as_long_as_it_is(trained: SimpleNamespace) -> None:
+    trained.keep()
+    with pytest.raises(ValueError, match="has 50 steps, 51 are needed"):
+        data.play(trained.dataset, 101, trained.cache)
+
+
+def plan(**given: Any) -> list[buffers.Group]:
+    usual = {"dataset": None, "method": None, "codecs": False, "rounds": None, "transitions": None, "quick": False}
+    return buffers.make_plan(SimpleNamespace(**{**usual, **given}))  # type: ignore[arg-type]
+
+
+def test_everything_is_planned() -> None:
+    groups = plan()
+    keys = [group.key(method) for group in groups for method in group.methods]
+    assert len(keys) == len(set(keys)), "a row would overwrite another"
+    assert {f"{name}/delta" for name in data.DATASETS} < set(keys)
+    assert {"mspacman/delta/optimized", "mspacman/delta-zstd"} < set(keys)
+    (optimized,) = (group for group in groups if group.baseline != "sb3")
+    assert (optimized.dataset, optimized.methods, optimized.baseline) == ("mspacman", ("delta",), "sb3-optimized")
+    assert all(group.rounds == 5 for group in groups if group.dataset != "doom-rgb") and not any(g.brief for g in groups)
+    assert all(group.transitions == data.DATASETS[group.dataset].transitions for group in groups)
+
+
+def test_codecs_are_planned_for_themselves() -> None:
+    groups = plan(codecs=True, dataset=["mspacman"])
+    methods = [method for group in groups for method in group.methods]
+    assert all((group.brief, group.rounds, group.transitions) == (True, 1, 40_000) for group in groups)
+    assert len(methods) == len(set(methods)) == sum(map(len, buffers.CODECS))
+    assert {"none", "rle-jit", "gzip0", "igzip3", "zstd-100", "zstd22", "lz4-frame/12", "lz4-block/9"} < set(methods)
+
+
+def test_what_is_asked_for_is_planned() -> None:
+    (group,) = plan(dataset=["mspacman"], method=["zstd-3"], rounds=2, transitions=100)
+    assert (group.methods, group.rounds, group.transitions, group.key("zstd-3")) == (("zstd-3",), 2, 100, "mspacman/zstd-3")
+    quick = plan(dataset=["mspacman", "pong"], quick=True)
+    assert [(group.dataset, group.brief) for group in quick] == [("mspacman", True), ("mspacman", False), ("pong", False)]
+    assert all((group.rounds, group.transitions) == (1, 4_000) for group in quick)
+
+
+def test_training_runs_are_compared() -> None:
+    def run(seconds: float, weights: str = "same", **more: Any) -> dict[str, Any]:
+        about = {"inside": seconds / 10, "faults": 5, "weights": weights, "peak": int(seconds), "elsewhere": 0.01}
+        return {**about, "seconds": seconds, **more}
+
+    sb3, ours = [run(100.0), run(50.0)], [run(80.0), run(55.0)]
+    row = training.compare({"sb3": sb3, "ours": ours})
+    assert row["ratio"] == 0.9 and row["ratio_of_rounds"] == [0.8, 1.1]
+    assert row["seconds"] == {"sb3": [100.0, 50.0], "ours": [80.0, 55.0]} and row["peak"] == {"sb3": 100, "ours": 80}
+    assert row["identical"] and row["reached"] == {"time": True, "weights": True}
+    other = training.compare({"sb3": sb3, "ours": [run(80.0), run(55.0, "other", elsewhere=0.5)]})
+    assert not other["identical"] and other["reached"] == {"time": None, "weights": False}
+    assert training.compare({"sb3": sb3, "ours": [run(80.0), {"error": "killed"}]}) == {"error": "killed"}
+    assert training.ratios_of_rounds(ours, sb3) == [1.25, 0.9091]
+
+
 def test_result_file_merges_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/some/where/benchmarks/x.py", "--rounds", "2", "--cache", "/some/where", "--resume"])
     results.ResultFile("x", tmp_path).put("a", {"rounds": 2})
@@ -95,6 +210,7 @@ def test_result_file_merges_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     content = json.loads(text)
     assert set(content["rows"]) == {"a", "b"}
     assert content["rows"]["a"]["command"] == "python benchmarks/x.py --rounds 2 --resume"
+    assert content["rows"]["a"]["measured"] == date.today().isoformat()
     assert second.has("a", rounds=2) and not second.has("a", rounds=3) and not second.has("b")
     assert "/some" not in text and os.uname().nodename not in text
 
@@ -197,51 +313,6 @@ def test_pages_are_counted_as_they_are_touched() -> None:
     block[:] = 1
     assert process.page_faults() - faults >= size >> 21, "at least one for each two megabytes, the largest pages"
     assert process.peak_bytes() >= size
-
-
-@pytest.fixture
-def figures(tmp_path: Path) -> SimpleNamespace:
-    """A Markdown file with markers, and results for it."""
-    about = {
-        "machine": {"cpu": "CPU", "cores": 2, "memory_gib": 8, "system": "Linux"},
-        "versions": {"stable-baselines3": "2.9.2"},
-    }
-    row = {"algorithm": "dqn", "steps": 20, "seconds": {"sb3": [2.0], "ours": [1.0]}, "ratio": 0.5, "identical": True}
-    row |= {"kept": False, "ratio_of_rounds": [0.4, 0.5, 0.6]}
-    row |= {"reached": {"time": True, "weights": True}, "peak": {"sb3": 2e9, "ours": 5e7}}
-    row |= {"inside": {"sb3": [0.5], "ours": [0.25]}, "faults": {"sb3": [3_000_000], "ours": [1_500_000]}}
-    (tmp_path / "training.json").write_text(json.dumps({**about, "rows": {"dqn": row}}))
-    page = tmp_path / "page.md"
-    page.write_text(
-        "# Title\n\n<!-- table: training -->\n<!-- end -->\n\nText.\n\n<!-- table: startup -->\nold\n<!-- end -->\n"
-    )
-    return SimpleNamespace(page=page, command=[str(page), "--results", str(tmp_path)])
-
-
-def test_report_renews_once(figures: SimpleNamespace) -> None:
-    old = figures.page.read_text()
-    assert report.main([*figures.command, "--check"]) == 1
-    assert figures.page.read_text() == old
-    assert report.main(figures.command) == 0
-    new = figures.page.read_text()
-    whole = "2.0 s | 1.0 s | 0.500x | 0.400x to 0.600x | identical"
-    parts = "0.5 / 0.2 s | 3.0 / 1.5 million | 2,000 MB / 50.0 MB"
-    assert f"| DQN, 20 steps | {whole} | {parts} |" in new
-    assert "`python benchmarks/training.py`" in new
-    assert "\n\nText.\n\n<!-- table: startup -->\nold\n<!-- end -->\n" in new, "what has no results is left alone"
-    assert report.main([*figures.command, "--check"]) == 0
-    assert report.main(figures.command) == 0
-    assert figures.page.read_text() == new
-
-
-def test_report_knows_its_tables(figures: SimpleNamespace) -> None:
-    figures.page.write_text("<!-- table: nonsense -->\n<!-- end -->\n")
-    with pytest.raises(ValueError, match="nonsense"):
-        report.main(figures.command)
-
-
-def test_docs_are_up_to_date() -> None:
-    assert report.main(["--check"]) == 0, "run `python benchmarks/report.py`"
 
 
 def run_small(program: str, folder: Path, *arguments: str) -> dict[str, Any]:

@@ -236,8 +236,8 @@ class Recording:
 
 def from_workers(transitions: Iterator[Transition]) -> Iterator[Transition]:
     """
-    Make observations look as if ``SubprocVecEnv`` had put them together from what its workers sent: their type is an object
-    that was unpickled, which equals NumPy's but is not the same.
+    Put observations together as ``SubprocVecEnv`` does, from what its workers sent. With a single worker, their
+    type is an object that equals NumPy's but is not the same; NumPy stacks those of several into its own type.
 
     :param transitions: Transitions
     :return: The same

@@ -1,7 +1,7 @@
 """
 No measured number stands in a sentence by hand: it would be wrong after the next measurement, and nobody would notice.
 
-Numbers with a unit come from a result file, between markers that ``benchmarks/report.py`` renews (``test_benchmarks.py`` looks
+Numbers with a unit come from a result file, between markers that ``benchmarks/report.py`` renews (``test_report.py`` looks
 whether it did), or are listed here with the reason why no measurement changes them.
 """
 
