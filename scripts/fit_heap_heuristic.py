@@ -1,8 +1,9 @@
 """
 Fit how small each codec makes an observation, by level, and print the constants of ``gpu_buffers/size_estimation.py``.
 
-The ratios are of raw 4x84x84 stacks of MsPacman. A family gets the polynomial of the lowest degree that is within 5 % of all
-of its ratios and hardly ever rises as more is compressed; where none is, the one that comes closest.
+The ratios are those that another package of this kind has published for 4x84x84 stacks of MsPacman, each compressed by itself.
+A family gets the polynomial of the lowest degree that is within 5 % of all of its ratios and hardly ever rises as more is
+compressed; where none is, the one that comes closest.
 
     python scripts/fit_heap_heuristic.py
 """
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import lsq_linear
 
-MEASURED: dict[str, dict[int, float]] = {
+PUBLISHED: dict[str, dict[int, float]] = {
     "zstd, negative": {-100: 0.360, -50: 0.284, -20: 0.168, -5: 0.077, -3: 0.069, -1: 0.061},
     "zstd": {1: 0.057, 3: 0.055, 5: 0.052, 10: 0.049, 15: 0.045, 22: 0.044},
     "gzip": {1: 0.096, 3: 0.076},
@@ -79,7 +80,7 @@ def best(measured: dict[int, float]) -> tuple[Floats, float]:
 def main() -> None:
     """Print the constants."""
     print("_FITTED = {")
-    for family, measured in MEASURED.items():
+    for family, measured in PUBLISHED.items():
         coefficients, off = best(measured)
         numbers = ", ".join(f"{value:.4e}" for value in coefficients)
         limits = f"{min(measured.values())}, {max(measured.values())}"

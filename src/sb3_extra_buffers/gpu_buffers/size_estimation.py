@@ -1,4 +1,4 @@
-"""How small methods make observations, before any was seen: ratios measured on MsPacman, fitted by level."""
+"""How small methods make observations, before any was seen: ratios published for MsPacman, fitted by level."""
 
 from __future__ import annotations
 
