@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd, init_jit
+from sb3_extra_buffers.codecs._optional import install_hint
 from sb3_extra_buffers.compressed.buffers import (
     CompressedDictReplayBuffer,
     CompressedDictRolloutBuffer,
@@ -71,7 +72,7 @@ def __getattr__(name: str) -> Any:
     try:
         import sb3_contrib  # noqa: F401
     except ImportError as error:
-        raise ImportError(f'{name} needs sb3-contrib: pip install "sb3-extra-buffers[contrib]"') from error
+        raise ImportError(f"{name} needs sb3-contrib: {install_hint('contrib')}") from error
     from sb3_extra_buffers.compressed import contrib
 
     return getattr(contrib, name)
