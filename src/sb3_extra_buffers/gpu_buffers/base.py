@@ -14,13 +14,13 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.utils import get_device
 
+from sb3_extra_buffers.compressed.arguments import bind_arguments, check_mappings
 from sb3_extra_buffers.compressed.parents import (
     HollowParent,
     all_floats,
     full_signature,
     hollow,
     only_reads,
-    parent_signature,
 )
 from sb3_extra_buffers.compressed.sample_view import SampleReads, view_for_reading
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
@@ -119,7 +119,8 @@ class GpuBuffer(HollowParent):
         max_slot_bytes: int | None = None,
         **kwargs: Any,
     ) -> None:
-        bound = parent_signature(type(self), GpuBuffer).bind(*args, **kwargs)
+        check_mappings(dtypes=dtypes, compression_kwargs=compression_kwargs)
+        bound = bind_arguments(type(self), GpuBuffer, args, kwargs)
         space = bound.arguments["observation_space"]
         bound.arguments["observation_space"] = hollow(space)
         if "optimize_memory_usage" in bound.arguments:
