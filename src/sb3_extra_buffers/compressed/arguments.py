@@ -69,6 +69,11 @@ def _explain(cls: type, given: dict[str, Any], taken: set[str], error: str) -> s
                 f"need one: use {right} or another {kind} buffer; {_CHOOSES}"
             )
     unknown = given.keys() - taken
+    if "hidden_state_shape" in unknown:
+        return (
+            f"{cls.__name__} has no room for the states of an LSTM, which a recurrent algorithm hands over: leave out "
+            f"rollout_buffer_class, or use CompressedRecurrent{'Dict' if is_dict else ''}RolloutBuffer"
+        )
     if unknown:
         return no_such_option(cls, unknown, inspect.signature(cls).parameters, is_dict)
     if "hidden_state_shape" in taken - given.keys():
