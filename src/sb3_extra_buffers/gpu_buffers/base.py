@@ -27,6 +27,7 @@ from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
 from sb3_extra_buffers.gpu_buffers.dense_store import DenseObservationStore, ObservationStore
 from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
 from sb3_extra_buffers.gpu_buffers.observation_store import create_observation_store
+from sb3_extra_buffers.gpu_buffers.raw_buffer import usable_device
 from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, torch_dtype_to_numpy
 from sb3_extra_buffers.storage import MemoryUsage, StoreLock, cast_exactly
 
@@ -365,3 +366,7 @@ class GpuBuffer(HollowParent):
         with self._lock:
             self._recover()
             return super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        getattr(super(), "__setstate__", self.__dict__.update)(state)
+        self.device, self.buffer_device = usable_device(self.device), usable_device(self.buffer_device)
