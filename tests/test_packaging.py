@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import sb3_extra_buffers
+from sb3_extra_buffers.codecs._optional import install_hint
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,6 +77,32 @@ def test_one_version() -> None:
     assert citation is not None and citation[1] == version
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert newest is not None and newest[1] == version
+
+
+# By its name pip would install another project's package; a wheel's file name is ours.
+_OURS = r"\bsb3[-_]extra[-_]buffers"
+_BY_NAME = re.compile(rf"pip3? install\b[^`\n]*?{_OURS}(?![-\w.]*\.whl)(?! repository)|{_OURS}\[", re.IGNORECASE)
+
+
+def test_nobody_is_told_to_install_the_package_of_another_project() -> None:
+    texts = [*ROOT.glob("*.md"), *(path for top in ("src", "docs", "examples") for path in (ROOT / top).rglob("*.*"))]
+    texts = [path for path in texts if path.suffix in (".md", ".py", ".pyi", ".pyx", ".html", ".toml", ".sh")]
+    assert len(texts) > 100
+    told = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in texts
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if _BY_NAME.search(line)
+    ]
+    assert told == []
+
+
+def test_the_wrong_way_to_install_is_noticed() -> None:
+    for wrong in ('pip install "sb3-extra-buffers[zstd]"', "pip install -U sb3_extra_buffers", "'sb3-extra-buffers[{extra}]'"):
+        assert _BY_NAME.search(wrong), wrong
+    wheel = "sb3_extra_buffers-1.0.0-cp312-cp312-win_amd64.whl"
+    for fine in (install_hint("zstd"), f"pip install '{wheel}[zstd]'", "pip install ."):
+        assert not _BY_NAME.search(fine), fine
 
 
 def test_constraints_pin_all_we_name() -> None:

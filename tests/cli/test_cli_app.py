@@ -82,7 +82,7 @@ def test_other_commands_name_a_missing_extra(argv: list[str], module: str, monke
     monkeypatch.setitem(sys.modules, module, None)
     assert main(argv) == 2
     message = capsys.readouterr().err
-    assert module in message and 'pip install "sb3-extra-buffers[extra]"' in message
+    assert module in message and 'pip install ".[extra]"' in message
 
 
 @pytest.mark.parametrize("module", EXTRAS)
@@ -92,7 +92,7 @@ def test_a_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, module, None)
     assert main(["demo", "--output", str(tmp_path)]) == 2
     message = capsys.readouterr().err
-    assert module in message and 'pip install "sb3-extra-buffers[extra]"' in message
+    assert module in message and 'pip install ".[extra]"' in message
     assert "Traceback" not in message
 
 

@@ -52,7 +52,7 @@ def test_unknown_names(name: str, words: list[str]) -> None:
 )
 def test_a_missing_extra_is_named(name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=rf"pip install \"sb3-extra-buffers\[{extra}\]\""):
+    with pytest.raises(UsageError, match=rf"pip install \"\.\[{extra}\]\""):
         find_environment(name)
 
 

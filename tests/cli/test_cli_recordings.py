@@ -166,7 +166,7 @@ def test_a_missing_extra_is_named(
     capsys.readouterr()
     assert main(command) == 2
     message = capsys.readouterr().err
-    assert f'pip install "sb3-extra-buffers[{extra}]"' in message and "Traceback" not in message
+    assert f'pip install ".[{extra}]"' in message and "Traceback" not in message
     assert [path.name for path in tmp_path.iterdir()] == ["play.rec"]
 
 

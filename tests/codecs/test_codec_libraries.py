@@ -119,7 +119,7 @@ def test_has(has: Callable[[], bool], modules: list[str], names: list[str], bloc
 def test_igzip_falls_back_to_gzip(level: int, block: Block) -> None:
     blob = make_codec(f"igzip{level}").encode(FRAME)
     block("isal")
-    with pytest.warns(UserWarning, match=r'pip install "sb3-extra-buffers\[isal\]"') as caught:
+    with pytest.warns(UserWarning, match=r'pip install "\.\[isal\]"') as caught:
         codec = make_codec(f"igzip{level}")
     assert len(caught) == 1 and caught[0].filename == __file__
     assert type(codec) is GzipCodec and codec.compresslevel == max(1, level)
@@ -141,7 +141,7 @@ def test_gzip_and_igzip_read_each_other() -> None:
 def test_rle_jit_falls_back_to_rle(block: Block) -> None:
     blob = make_codec("rle-jit", runs_type=np.uint8).encode(FRAME)
     block("numba")
-    with pytest.warns(UserWarning, match=r'pip install "sb3-extra-buffers\[numba\]"') as caught:
+    with pytest.warns(UserWarning, match=r'pip install "\.\[numba\]"') as caught:
         codec = make_codec("rle-jit", runs_type=np.uint8)
     assert len(caught) == 1 and caught[0].filename == __file__
     assert type(codec) is RleCodec and codec.runs_type == np.uint8
@@ -185,7 +185,7 @@ def test_broken_numba_falls_back_at_first_use(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_zstd_and_lz4_name_their_extra(method: str, extra: str, modules: list[str], block: Block) -> None:
     block(*modules)
-    with pytest.raises(ImportError, match=rf'pip install "sb3-extra-buffers\[{extra}\]"'):
+    with pytest.raises(ImportError, match=rf'pip install "\.\[{extra}\]"'):
         make_codec(method)
 
 

@@ -227,7 +227,7 @@ from sb3_extra_buffers.training_utils.vizdoom import make_env
 try:
     make_env("basic")
 except ImportError as error:
-    assert 'pip install "sb3-extra-buffers[vizdoom]"' in str(error), error
+    assert 'pip install ".[vizdoom]"' in str(error), error
 else:
     raise AssertionError("no error")
 """

@@ -185,7 +185,7 @@ for name in ("CompressedMaskableRolloutBuffer", "CompressedRecurrentPPO"):
     try:
         getattr(compressed, name)
     except ImportError as error:
-        assert name in str(error) and "sb3-extra-buffers[contrib]" in str(error), error
+        assert name in str(error) and 'pip install ".[contrib]"' in str(error), error
     else:
         raise AssertionError(name)
 assert not hasattr(compressed, "CompressedNothing")

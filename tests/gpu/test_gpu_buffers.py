@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pickle
 import subprocess
 import sys
 import warnings
@@ -42,7 +41,7 @@ DOCUMENTED = {
     ".gpu_replay": ["GpuReplayBuffer"],
     ".gpu_rollout": ["GpuRolloutBuffer"],
     ".utils": ["numpy_dtype_to_torch", "estimate_max_slot_bytes", "estimate_total_heap_bytes"],
-    ".compression_methods": ["COMPRESSION_METHOD_MAP"],
+    ".compression_methods": ["COMPRESSION_METHOD_MAP", "has_igzip", "has_lz4", "has_numba", "has_zstd"],
     ".raw_buffer": ["RawBuffer", "SharedRawHeap"],
     ".observation_store": ["DenseObservationStore", "RawObservationStore", "create_observation_store"],
     ".metadata": ["SlotMetadata"],
@@ -222,16 +221,13 @@ def test_arrays_take_the_indices_that_sb3_uses() -> None:
     assert len(ours[np.array([], dtype=np.int64)]) == 0
 
 
-def test_saved_on_a_device_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(Stream(3, 2, (1, 12, 12), np.uint8, "mixed", Stack(3, 0)), 8)
-    pair.add(20)
-    saved = pickle.dumps(pair.ours)
-    assert raw_buffer_module.usable_device("cpu").type == "cpu"
-    if not th.cuda.is_available():
-        with pytest.warns(UserWarning, match="not here"):
-            assert raw_buffer_module.usable_device("cuda:0").type == "cpu"
-    pair.ours = pickle.loads(saved)
-    pair.check()
+def test_the_methods_say_which_codecs_are_there() -> None:
+    from sb3_extra_buffers import codecs
+    from sb3_extra_buffers.gpu_buffers.compression_methods import has_igzip, has_lz4, has_numba, has_zstd
+
+    for found in (has_igzip, has_lz4, has_numba, has_zstd):
+        assert found() is getattr(codecs, found.__name__)() and found.__doc__
+    assert has_zstd() == ("zstd" in codecs.available_methods())
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_missing_library_is_named(
 ) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf'needs {module.split(".")[0]}: pip install "sb3-extra-buffers\[{extra}\]"'):
+    with pytest.raises(ImportError, match=rf'needs {module.split(".")[0]}: pip install "\.\[{extra}\]"'):
         call(recording, tmp_path)
     assert not list(tmp_path.iterdir())
 

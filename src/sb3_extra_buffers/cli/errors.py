@@ -39,4 +39,7 @@ def require_extra(modules: Iterable[str], purpose: str, extra: str = "extra") ->
         except ImportError:
             missing.append(module)
     if missing:
-        raise UsageError(f'{purpose} needs {", ".join(missing)}: pip install "sb3-extra-buffers[{extra}]"')
+        # Not above: `--help` imports no library at all.
+        from sb3_extra_buffers.codecs._optional import install_hint
+
+        raise UsageError(f"{purpose} needs {', '.join(missing)}: {install_hint(extra)}")

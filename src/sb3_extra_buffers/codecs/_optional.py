@@ -17,10 +17,12 @@ def install_hint(extra: str) -> str:
     """
     Say how to install an extra of this package.
 
+    From a clone, never by our name: the package that has it on PyPI is another one, and pip would fetch that.
+
     :param extra: Name of the extra
-    :return: The command
+    :return: The command, and where to run it
     """
-    return f'pip install "sb3-extra-buffers[{extra}]"'
+    return f'pip install ".[{extra}]" in a clone of the sb3-extra-buffers repository'
 
 
 def importable(*modules: str) -> bool:

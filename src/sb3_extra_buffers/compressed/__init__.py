@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd, init_jit
+from sb3_extra_buffers.codecs._optional import install_hint
 from sb3_extra_buffers.compressed.buffers import (
     CompressedDictReplayBuffer,
     CompressedDictRolloutBuffer,
@@ -64,17 +65,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # What is in __all__ and not imported above needs sb3-contrib, which is optional and slow to import.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        import sb3_contrib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f'{name} needs sb3-contrib: pip install "sb3-extra-buffers[contrib]"') from error
-    from sb3_extra_buffers.compressed import contrib
+if not TYPE_CHECKING:  # to type checkers it would make any name right
 
-    return getattr(contrib, name)
+    def __getattr__(name: str) -> Any:
+        # What is in __all__ and not imported above needs sb3-contrib, which is optional and slow to import.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            import sb3_contrib  # noqa: F401
+        except ImportError as error:
+            raise ImportError(f"{name} needs sb3-contrib: {install_hint('contrib')}") from error
+        from sb3_extra_buffers.compressed import contrib
+
+        return getattr(contrib, name)
 
 
 def __dir__() -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from stable_baselines3.common.buffers import DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedReplay, CompressedRollout
+from sb3_extra_buffers.compressed.signatures import ReplayArguments, RolloutArguments
 
 
-class CompressedReplayBuffer(CompressedReplay, ReplayBuffer):
+class CompressedReplayBuffer(ReplayArguments, CompressedReplay, ReplayBuffer):
     """
     ``ReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 
@@ -16,7 +17,7 @@ class CompressedReplayBuffer(CompressedReplay, ReplayBuffer):
     """
 
 
-class CompressedDictReplayBuffer(CompressedReplay, DictReplayBuffer):
+class CompressedDictReplayBuffer(ReplayArguments, CompressedReplay, DictReplayBuffer):
     """
     ``DictReplayBuffer`` with compressed observations; small keys are stored as they are.
 
@@ -24,9 +25,9 @@ class CompressedDictReplayBuffer(CompressedReplay, DictReplayBuffer):
     """
 
 
-class CompressedRolloutBuffer(CompressedRollout, RolloutBuffer):
+class CompressedRolloutBuffer(RolloutArguments, CompressedRollout, RolloutBuffer):
     """``RolloutBuffer`` with compressed observations; takes its arguments and yields the same minibatches."""
 
 
-class CompressedDictRolloutBuffer(CompressedRollout, DictRolloutBuffer):
+class CompressedDictRolloutBuffer(RolloutArguments, CompressedRollout, DictRolloutBuffer):
     """``DictRolloutBuffer`` with compressed observations; small keys are stored as they are."""

@@ -17,6 +17,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 import sb3_extra_buffers
+from sb3_extra_buffers.compressed.arguments import FROM_ALGORITHM, check_goals, no_such_option, takes_dict
 from sb3_extra_buffers.compressed.buffers import (
     CompressedDictReplayBuffer,
     CompressedDictRolloutBuffer,
@@ -26,9 +27,6 @@ from sb3_extra_buffers.compressed.buffers import (
 from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
 
-# What the algorithm itself hands to its buffer.
-_FROM_ALGORITHM = {"buffer_size", "observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "env"}
-_FROM_ALGORITHM |= {"gae_lambda", "hidden_state_shape"}
 _HER_OPTIONS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}
 _PRIORITY_OPTIONS = {"alpha", "beta", "eps"}
 
@@ -117,8 +115,7 @@ def _replay_class(algorithm_class: type, space: spaces.Space[Any], kwargs: dict[
         del kwargs["n_steps"]
         kwargs.pop("gamma", None)
     if kwargs.pop("her", bool(_HER_OPTIONS & kwargs.keys())):
-        if not isinstance(space, spaces.Dict) or not {"achieved_goal", "desired_goal"} <= space.spaces.keys():
-            raise ValueError(f"HER needs Dict observations with 'achieved_goal' and 'desired_goal', not {space}")
+        check_goals(space)
         if "n_steps" in kwargs:
             raise ValueError("HER and n-step returns cannot be combined")
         if own is not None:
@@ -165,13 +162,12 @@ def _has_fixed_buffer(algorithm_class: type) -> bool:
 
 
 def _check_options(buffer_class: type[BaseBuffer], kwargs: dict[str, Any]) -> None:
-    taken = inspect.signature(buffer_class).parameters.keys() - _FROM_ALGORITHM
+    taken = inspect.signature(buffer_class).parameters.keys() - FROM_ALGORITHM
     if "n_steps" not in kwargs:
         taken -= {"gamma"}  # which the algorithm hands over, or which nothing would use
     unknown = kwargs.keys() - taken
     if unknown:
-        names = ", ".join(map(repr, sorted(unknown)))
-        raise TypeError(f"{buffer_class.__name__} has no option {names} here; it has: {', '.join(sorted(taken))}")
+        raise TypeError(no_such_option(buffer_class, unknown, taken, takes_dict(buffer_class)))
 
 
 def _default_gamma(algorithm_class: type) -> float:

@@ -15,6 +15,8 @@ from stable_baselines3.common.buffers import RolloutBuffer
 
 from sb3_extra_buffers.compressed.masks import PackedMasks
 from sb3_extra_buffers.compressed.mixin import CompressedRollout
+from sb3_extra_buffers.compressed.parents import parent_signature
+from sb3_extra_buffers.compressed.signatures import RecurrentArguments, RecurrentPPOArguments, RolloutArguments
 
 
 class _MasksInBits(RolloutBuffer):
@@ -35,13 +37,13 @@ class _MasksInBits(RolloutBuffer):
         self.action_masks = PackedMasks((steps, self.n_envs, mask_dims))
 
 
-class CompressedMaskableRolloutBuffer(CompressedRollout, _MasksInBits, MaskableRolloutBuffer):  # type: ignore[misc]
+class CompressedMaskableRolloutBuffer(RolloutArguments, CompressedRollout, _MasksInBits, MaskableRolloutBuffer):  # type: ignore[misc]
     """
     ``MaskableRolloutBuffer`` with compressed observations and masks of one bit an action; yields the same minibatches.
     """
 
 
-class CompressedMaskableDictRolloutBuffer(CompressedRollout, _MasksInBits, MaskableDictRolloutBuffer):  # type: ignore[misc]
+class CompressedMaskableDictRolloutBuffer(RolloutArguments, CompressedRollout, _MasksInBits, MaskableDictRolloutBuffer):  # type: ignore[misc]
     """
     ``MaskableDictRolloutBuffer`` with compressed observations and masks of one bit an action; yields the same
     minibatches. Small keys are kept as they are.
@@ -90,30 +92,26 @@ class _StatesOnce(RolloutBuffer):
         return super()._get_samples(*args, **kwargs)
 
 
-class CompressedRecurrentRolloutBuffer(CompressedRollout, _StatesOnce, RecurrentRolloutBuffer):  # type: ignore[misc]
+class CompressedRecurrentRolloutBuffer(RecurrentArguments, CompressedRollout, _StatesOnce, RecurrentRolloutBuffer):  # type: ignore[misc]
     """
     ``RecurrentRolloutBuffer`` with compressed observations; LSTM states that actor and critic share are stored once.
     Yields the same minibatches.
     """
 
 
-class CompressedRecurrentDictRolloutBuffer(CompressedRollout, _StatesOnce, RecurrentDictRolloutBuffer):  # type: ignore[misc]
+class CompressedRecurrentDictRolloutBuffer(RecurrentArguments, CompressedRollout, _StatesOnce, RecurrentDictRolloutBuffer):  # type: ignore[misc]
     """
     ``RecurrentDictRolloutBuffer`` with compressed observations; LSTM states that actor and critic share are stored
     once. Yields the same minibatches. Small keys are kept as they are.
     """
 
 
-class CompressedRecurrentPPO(RecurrentPPO):
-    """
-    ``RecurrentPPO`` that takes a buffer class, which SB3-Contrib's does not; everything else is the same.
+class _WithBufferClass(RecurrentPPO):
+    """All of ``CompressedRecurrentPPO`` but what its constructor looks like to type checkers."""
 
-    :param args: What ``RecurrentPPO`` takes
-    :param rollout_buffer_class: Buffer class; by default ``CompressedRecurrentRolloutBuffer``, or
-        ``CompressedRecurrentDictRolloutBuffer`` for Dict observations
-    :param rollout_buffer_kwargs: Options of the buffer, for example ``{"compression_method": "zstd-5"}``
-    :param kwargs: What ``RecurrentPPO`` takes
-    """
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = parent_signature(cls, CompressedRollout)  # type: ignore[attr-defined]
 
     def __init__(
         self,
@@ -142,10 +140,20 @@ class CompressedRecurrentPPO(RecurrentPPO):
             n_steps,
             self.observation_space,
             self.action_space,
-            (n_steps, *theirs.hidden_state_shape[1:]),
-            self.device,
+            hidden_state_shape=(n_steps, *theirs.hidden_state_shape[1:]),
+            device=self.device,
             gamma=self.gamma,
             gae_lambda=self.gae_lambda,
             n_envs=self.n_envs,
             **self.rollout_buffer_kwargs,
         )
+
+
+class CompressedRecurrentPPO(RecurrentPPOArguments, _WithBufferClass):
+    """
+    ``RecurrentPPO`` that takes a buffer class, which SB3-Contrib's does not; everything else is the same.
+
+    :param rollout_buffer_class: Buffer class; by default ``CompressedRecurrentRolloutBuffer``, or
+        ``CompressedRecurrentDictRolloutBuffer`` for Dict observations
+    :param rollout_buffer_kwargs: Options of the buffer, for example ``{"compression_method": "zstd-5"}``
+    """

@@ -17,6 +17,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
 from sb3_extra_buffers.compressed.parents import dict_add_is_known, write_rest
+from sb3_extra_buffers.compressed.signatures import HerArguments
 from sb3_extra_buffers.compressed.valid_slots import ValidSlots
 
 _ADD_IS_KNOWN = dict_add_is_known()
@@ -152,7 +153,7 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
         return {key: self.to_torch(array) for key, array in normalized.items()}
 
 
-class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
+class CompressedHerReplayBuffer(HerArguments, CompressedReplay, _LeanHerReplayBuffer):
     """
     ``HerReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 

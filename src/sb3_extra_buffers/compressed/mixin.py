@@ -13,6 +13,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from sb3_extra_buffers.compressed import freed_memory
+from sb3_extra_buffers.compressed.arguments import bind_arguments, check_mappings
 from sb3_extra_buffers.compressed.fields import Field
 from sb3_extra_buffers.compressed.parents import (
     HollowParent,
@@ -23,7 +24,6 @@ from sb3_extra_buffers.compressed.parents import (
     hollow,
     only_reads,
     only_stores,
-    parent_signature,
     samples_as_replay_buffer,
     write_rest,
 )
@@ -94,6 +94,7 @@ class CompressedBuffer(HollowParent):
     ) -> None:
         if output_dtype not in ("raw", "float"):
             raise ValueError(f"output_dtype is {output_dtype!r}; allowed: 'raw', 'float'")
+        check_mappings(dtypes=dtypes, compression_kwargs=compression_kwargs, decompression_kwargs=decompression_kwargs)
         self.normalize_images = normalize_images
         self.output_dtype = output_dtype
         self._lock = StoreLock()
@@ -129,7 +130,7 @@ class CompressedBuffer(HollowParent):
 
     def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
         """Replace what the parent must not see in its arguments."""
-        bound = parent_signature(type(self), CompressedBuffer).bind(*args, **kwargs)
+        bound = bind_arguments(type(self), CompressedBuffer, args, kwargs)
         space = bound.arguments["observation_space"]
         bound.arguments["observation_space"] = hollow(space)
         if "optimize_memory_usage" in bound.arguments:

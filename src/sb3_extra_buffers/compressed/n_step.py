@@ -9,9 +9,10 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
+from sb3_extra_buffers.compressed.signatures import NStepArguments
 
 
-class CompressedNStepReplayBuffer(CompressedReplay, NStepReplayBuffer):
+class CompressedNStepReplayBuffer(NStepArguments, CompressedReplay, NStepReplayBuffer):
     """
     ``NStepReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 
@@ -32,7 +33,7 @@ class _Columns(dict[str, Any]):
         return super().__getitem__(index)
 
 
-class CompressedDictNStepReplayBuffer(CompressedReplay, NStepReplayBuffer, DictReplayBuffer):
+class CompressedDictNStepReplayBuffer(NStepArguments, CompressedReplay, NStepReplayBuffer, DictReplayBuffer):
     """
     N-step returns for Dict observations, which SB3 does not have: returns, dones and discounts are those of
     ``NStepReplayBuffer``, observations come as in ``DictReplayBuffer``; small keys are stored as they are.

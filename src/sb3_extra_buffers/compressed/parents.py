@@ -51,6 +51,17 @@ _NAMES_IN_SAMPLE = frozenset(
 )
 
 
+def is_known(cls: type, mixin: type) -> bool:
+    """
+    Tell whether all that a buffer class is made of is SB3's, SB3-Contrib's or ours.
+
+    :param cls: A buffer class
+    :param mixin: What makes it ours
+    :return: Whether it is; what others make may take other observations than its parents do
+    """
+    return all(parent.__module__.startswith(_KNOWN) for parent in _after(cls, mixin) if issubclass(parent, BaseBuffer))
+
+
 def adds_as_replay_buffer(cls: type, mixin: type) -> bool:
     """
     Tell whether the parents' ``add`` is that of SB3's ``ReplayBuffer``, and that one stores what it is known to store.
@@ -125,7 +136,7 @@ def only_reads(cls: type, mixin: type) -> bool:
 
 def _after(cls: type, mixin: type) -> tuple[type, ...]:
     ours = [place for place, parent in enumerate(cls.__mro__) if issubclass(parent, mixin)]
-    return cls.__mro__[max(ours) + 1 :]
+    return cls.__mro__[max(ours, default=0) + 1 :]
 
 
 def _next(cls: type, mixin: type, name: str) -> Any:

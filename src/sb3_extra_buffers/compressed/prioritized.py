@@ -14,12 +14,16 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
+from sb3_extra_buffers.compressed.arguments import bind_arguments
+from sb3_extra_buffers.compressed.mixin import CompressedBuffer
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
+from sb3_extra_buffers.compressed.parents import parent_signature
 from sb3_extra_buffers.compressed.sample_view import shallow_copy
+from sb3_extra_buffers.compressed.signatures import CompressedPrioritizedArguments, PrioritizedArguments
 from sb3_extra_buffers.compressed.sum_tree import SumTree
 from sb3_extra_buffers.storage import LockedState, StoreLock
 
-ANNEALED_BETA = LinearSchedule(0.4, 1.0, end_fraction=1.0)
+ANNEALED_BETA: LinearSchedule = LinearSchedule(0.4, 1.0, end_fraction=1.0)
 """From 0.4 to 1 over the training, as in the paper."""
 
 # Between these no stored transition becomes unreachable and no sum of the tree overflows.
@@ -60,19 +64,14 @@ class _ChosenEnvs:
         self._array[key] = value
 
 
-class PrioritizedReplayBuffer(NStepReplayBuffer):
-    """
-    SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
-
-    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
-    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
-        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
-    :param eps: Added to each priority, so that no transition is ever forgotten
-    :param n_steps: Number of steps to accumulate rewards for
-    :param gamma: Discount factor of these returns; not used with ``n_steps=1``
-    """
+class _Prioritized(NStepReplayBuffer):
+    """All of ``PrioritizedReplayBuffer`` but what its constructor looks like to type checkers."""
 
     _lock: StoreLock
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = parent_signature(cls, CompressedBuffer)  # type: ignore[attr-defined]
 
     def __init__(
         self,
@@ -84,6 +83,7 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
         gamma: float = 0.99,
         **kwargs: Any,
     ) -> None:
+        bind_arguments(type(self), _Prioritized, args, kwargs)
         if not 0 <= alpha < math.inf:
             raise ValueError(f"alpha is {alpha}; it must be a finite number, 0 or more")
         if not 0 < eps < math.inf:
@@ -227,7 +227,20 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
         return one_step._get_samples(self, batch_inds, env)
 
 
-class CompressedPrioritizedReplayBuffer(CompressedNStepReplayBuffer, PrioritizedReplayBuffer):
+class PrioritizedReplayBuffer(PrioritizedArguments, _Prioritized):
+    """
+    SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
+
+    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
+    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
+        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
+    :param eps: Added to each priority, so that no transition is ever forgotten
+    :param n_steps: Number of steps to accumulate rewards for
+    :param gamma: Discount factor of these returns; not used with ``n_steps=1``
+    """
+
+
+class CompressedPrioritizedReplayBuffer(CompressedPrioritizedArguments, CompressedNStepReplayBuffer, PrioritizedReplayBuffer):
     """
     Prioritized replay with compressed observations, over one step or more.
 
@@ -248,7 +261,9 @@ class CompressedPrioritizedReplayBuffer(CompressedNStepReplayBuffer, Prioritized
         return self.n_steps == 1
 
 
-class CompressedDictPrioritizedReplayBuffer(CompressedDictNStepReplayBuffer, PrioritizedReplayBuffer):
+class CompressedDictPrioritizedReplayBuffer(
+    CompressedPrioritizedArguments, CompressedDictNStepReplayBuffer, PrioritizedReplayBuffer
+):
     """
     ``CompressedPrioritizedReplayBuffer`` for Dict observations; takes its arguments. Small keys are kept as they are.
     """

@@ -14,19 +14,20 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.utils import get_device
 
+from sb3_extra_buffers.compressed.arguments import bind_arguments, check_mappings
 from sb3_extra_buffers.compressed.parents import (
     HollowParent,
     all_floats,
     full_signature,
     hollow,
     only_reads,
-    parent_signature,
 )
 from sb3_extra_buffers.compressed.sample_view import SampleReads, view_for_reading
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
 from sb3_extra_buffers.gpu_buffers.dense_store import DenseObservationStore, ObservationStore
 from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
 from sb3_extra_buffers.gpu_buffers.observation_store import create_observation_store
+from sb3_extra_buffers.gpu_buffers.raw_buffer import usable_device
 from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, torch_dtype_to_numpy
 from sb3_extra_buffers.storage import MemoryUsage, StoreLock, cast_exactly
 
@@ -119,7 +120,8 @@ class GpuBuffer(HollowParent):
         max_slot_bytes: int | None = None,
         **kwargs: Any,
     ) -> None:
-        bound = parent_signature(type(self), GpuBuffer).bind(*args, **kwargs)
+        check_mappings(dtypes=dtypes, compression_kwargs=compression_kwargs)
+        bound = bind_arguments(type(self), GpuBuffer, args, kwargs)
         space = bound.arguments["observation_space"]
         bound.arguments["observation_space"] = hollow(space)
         if "optimize_memory_usage" in bound.arguments:
@@ -364,3 +366,7 @@ class GpuBuffer(HollowParent):
         with self._lock:
             self._recover()
             return super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        getattr(super(), "__setstate__", self.__dict__.update)(state)
+        self.device, self.buffer_device = usable_device(self.device), usable_device(self.buffer_device)

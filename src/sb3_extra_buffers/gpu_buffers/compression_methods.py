@@ -12,6 +12,12 @@ import numpy.typing as npt
 
 from sb3_extra_buffers.codecs import COMPRESSION_METHOD_MAP as _CODECS
 from sb3_extra_buffers.codecs import Codec, make_codec
+
+# For users: which codecs of the CPU side are there.
+from sb3_extra_buffers.codecs import has_igzip as has_igzip
+from sb3_extra_buffers.codecs import has_lz4 as has_lz4
+from sb3_extra_buffers.codecs import has_numba as has_numba
+from sb3_extra_buffers.codecs import has_zstd as has_zstd
 from sb3_extra_buffers.gpu_buffers.byte_coding import ByteCoding
 from sb3_extra_buffers.gpu_buffers.delta_coding import RECORD, DeltaCoding
 from sb3_extra_buffers.gpu_buffers.frame_coding import FrameCoding

@@ -150,6 +150,10 @@ class ObservationStore(ABC):
         :return: ``(len(sides) * n, obs_bytes)``, one side after the other
         """
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.device = usable_device(self.device)
+
 
 class DenseObservationStore(ObservationStore):
     """
@@ -201,9 +205,8 @@ class DenseObservationStore(ObservationStore):
         return self.data.view(-1, self.obs_bytes).index_select(0, to_device(th.from_numpy(places), self.device))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "data": self.data.cpu(), "device": str(self.device)}
+        return {**self.__dict__, "data": self.data.cpu()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.device = usable_device(state["device"])
-        self.data = state["data"].to(self.device)
+        super().__setstate__(state)
+        self.data = self.data.to(self.device)

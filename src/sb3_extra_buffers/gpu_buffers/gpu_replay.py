@@ -7,6 +7,7 @@ from typing import Any
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_extra_buffers.gpu_buffers.base import GpuBuffer
+from sb3_extra_buffers.gpu_buffers.signatures import GpuReplayArguments
 
 
 class GpuReplay(GpuBuffer):
@@ -45,7 +46,7 @@ class GpuReplay(GpuBuffer):
             return super().sample(batch_size, *args, **kwargs)
 
 
-class GpuReplayBuffer(GpuReplay, ReplayBuffer):
+class GpuReplayBuffer(GpuReplayArguments, GpuReplay, ReplayBuffer):
     """
     ``ReplayBuffer`` with compressed observations on a device; takes its arguments and samples the same transitions.
 
@@ -54,7 +55,7 @@ class GpuReplayBuffer(GpuReplay, ReplayBuffer):
     """
 
 
-class GpuDictReplayBuffer(GpuReplay, DictReplayBuffer):
+class GpuDictReplayBuffer(GpuReplayArguments, GpuReplay, DictReplayBuffer):
     """
     ``DictReplayBuffer`` with compressed observations on a device; small keys are kept there as they are.
 

@@ -10,6 +10,7 @@ from stable_baselines3.common.buffers import BaseBuffer, DictRolloutBuffer, Roll
 from sb3_extra_buffers.compressed.parents import each_while_locked
 from sb3_extra_buffers.gpu_buffers.base import GpuBuffer
 from sb3_extra_buffers.gpu_buffers.device_array import DeviceArray
+from sb3_extra_buffers.gpu_buffers.signatures import GpuRolloutArguments
 
 
 class GpuRollout(GpuBuffer):
@@ -59,9 +60,9 @@ class GpuRollout(GpuBuffer):
         return arr.flattened() if isinstance(arr, DeviceArray) else BaseBuffer.swap_and_flatten(arr)
 
 
-class GpuRolloutBuffer(GpuRollout, RolloutBuffer):
+class GpuRolloutBuffer(GpuRolloutArguments, GpuRollout, RolloutBuffer):
     """``RolloutBuffer`` with compressed observations on a device; takes its arguments and yields the same minibatches."""
 
 
-class GpuDictRolloutBuffer(GpuRollout, DictRolloutBuffer):
+class GpuDictRolloutBuffer(GpuRolloutArguments, GpuRollout, DictRolloutBuffer):
     """``DictRolloutBuffer`` with compressed observations on a device; small keys are kept there as they are."""

@@ -361,17 +361,18 @@ class SharedRawHeap:
         self.raw.put(0, state["bytes"])
 
 
-def usable_device(name: str) -> th.device:
+def usable_device(saved: th.device | str) -> th.device:
     """
     Find the device of something that was saved, maybe on another machine.
 
-    :param name: Its name
+    :param saved: The device
     :return: The same, or the CPU (with a warning) where it does not exist
     """
-    device = th.device(name)
-    is_gone = {"cuda": not th.cuda.is_available(), "mps": not th.backends.mps.is_available()}
-    if is_gone.get(device.type):
-        warnings.warn(f"observations were saved on {name}, which is not here; they are on the CPU now", stacklevel=3)
+    device = th.device(saved)
+    try:
+        th.empty(0, device=device)
+    except (AssertionError, RuntimeError):  # torch knows no such device, or there are fewer of them
+        warnings.warn(f"the buffer was saved on {saved}, which is not here; it is on the CPU now", stacklevel=3)
         return th.device("cpu")
     return device
 

@@ -74,7 +74,7 @@ def estimate_max_slot_bytes(
     overalloc_factor: float = OVERALLOC_FACTOR,
 ) -> int:
     """
-    Estimate the bytes that one observation needs, from ratios that were measured on MsPacman.
+    Estimate the bytes that one observation needs, from ratios that were published for MsPacman.
 
     :param obs_shape: Shape of one observation
     :param elem_dtype: Type of its elements

@@ -8,6 +8,7 @@ import gymnasium as gym
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
 
+from sb3_extra_buffers.codecs._optional import install_hint
 from sb3_extra_buffers.training_utils._workers import main_hidden
 
 __all__ = ["make_env"]
@@ -23,9 +24,7 @@ def _register_games() -> None:
         # SB3's AtariWrapper resizes with it, and without it fails only at the first reset.
         import cv2  # noqa: F401
     except ImportError as error:
-        raise ImportError(
-            "Atari environments need ale-py and OpenCV; install them with `pip install 'sb3-extra-buffers[extra]'`"
-        ) from error
+        raise ImportError(f"Atari environments need ale-py and OpenCV: {install_hint('extra')}") from error
     gym.register_envs(ale_py)
 
 

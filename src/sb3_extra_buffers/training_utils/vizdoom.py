@@ -51,7 +51,7 @@ def _import_vizdoom() -> ModuleType:
     try:
         import vizdoom
     except ImportError as error:
-        raise ImportError(f"ViZDoom environments need vizdoom; install it with `{install_hint('vizdoom')}`") from error
+        raise ImportError(f"ViZDoom environments need vizdoom: {install_hint('vizdoom')}") from error
     return vizdoom
 
 

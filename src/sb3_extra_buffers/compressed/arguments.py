@@ -1,0 +1,175 @@
+"""What a buffer is given: refused before anything is made of it, with a word on what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+
+import sb3_extra_buffers
+from sb3_extra_buffers.compressed.parents import is_known, parent_signature
+
+FROM_ALGORITHM = frozenset(
+    (
+        *("buffer_size", "observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "env"),
+        *("gae_lambda", "hidden_state_shape"),
+    )
+)
+"""What the algorithm itself hands to its buffer."""
+
+# What only the one kind of algorithm hands over, and the kind of buffer that takes it.
+_TELLS_KIND = {"optimize_memory_usage": ("replay", "DQN, SAC"), "gae_lambda": ("rollout", "PPO, A2C")}
+_CHOOSES = "compressed_kwargs(algorithm_class, env) chooses the class for you"
+
+
+def bind_arguments(cls: type, mixin: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    """
+    Bind what is meant for the parent of a buffer, or say what is wrong with it.
+
+    :param cls: The buffer class
+    :param mixin: What makes it ours
+    :param args: Positional arguments
+    :param kwargs: Keyword arguments, without those that the mixin takes itself
+    :return: The arguments by name
+    """
+    signature = parent_signature(cls, mixin)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = dict(zip(signature.parameters, args, strict=False)) | kwargs
+        raise TypeError(_explain(cls, given, set(signature.parameters), str(error))) from None
+    check_space(cls, mixin, bound.arguments["observation_space"])
+    return bound
+
+
+def check_mappings(**given: Any) -> None:
+    """
+    Refuse options that have to be dicts and are not.
+
+    :param given: The options by name; None is left out
+    """
+    for name, value in given.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(f"{name} must be a dict, not {value!r}")
+
+
+def _explain(cls: type, given: dict[str, Any], taken: set[str], error: str) -> str:
+    is_dict = isinstance(given.get("observation_space"), spaces.Dict)
+    for name, (kind, algorithms) in _TELLS_KIND.items():
+        if name in given and name not in taken:
+            prefix = "Gpu" if cls.__name__.startswith("Gpu") else "Compressed"
+            right = f"{prefix}{'Dict' if is_dict else ''}{kind.capitalize()}Buffer"
+            return (
+                f"{cls.__name__} is not a {kind} buffer, but was given {name!r}, as by {algorithms} and all algorithms that "
+                f"need one: use {right} or another {kind} buffer; {_CHOOSES}"
+            )
+    unknown = given.keys() - taken
+    if "hidden_state_shape" in unknown:
+        return (
+            f"{cls.__name__} has no room for the states of an LSTM, which a recurrent algorithm hands over: leave out "
+            f"rollout_buffer_class, or use CompressedRecurrent{'Dict' if is_dict else ''}RolloutBuffer"
+        )
+    if unknown:
+        return no_such_option(cls, unknown, inspect.signature(cls).parameters, is_dict)
+    if "hidden_state_shape" in taken - given.keys():
+        return (
+            f"{cls.__name__} needs hidden_state_shape, which only CompressedRecurrentPPO hands over: use that in place of "
+            f"RecurrentPPO, and with other algorithms another buffer; {_CHOOSES}"
+        )
+    return f"{cls.__name__}: {error}; it takes {', '.join(inspect.signature(cls).parameters)}"
+
+
+def no_such_option(cls: type, unknown: Iterable[str], taken: Iterable[str], is_dict: bool) -> str:
+    """
+    Say that a buffer has no such option, which one may have been meant, and which buffers have it.
+
+    :param cls: The buffer class
+    :param unknown: The options
+    :param taken: Those that it has
+    :param is_dict: Whether observations are a Dict
+    :return: The message
+    """
+    names, known = sorted(unknown), sorted(taken)
+    hints = [hint for name in names if (hint := _hint(name, cls, known, is_dict))]
+    said = f"{cls.__name__} has no option {', '.join(map(repr, names))} here"
+    listed = ", ".join(name for name in known if name not in FROM_ALGORITHM)
+    return f"{said}{''.join(f' ({hint})' for hint in hints)}; it has: {listed}"
+
+
+def _hint(option: str, cls: type, known: list[str], is_dict: bool) -> str | None:
+    if option in inspect.signature(cls).parameters:  # but not here
+        return None
+    if option in sb3_extra_buffers.BUFFERS_BY_OPTION:
+        return f"compressed_kwargs(algorithm_class, env, {option}=...) chooses a class that has {option!r}"
+    if others := _others_with(option, cls, is_dict):
+        return f"{option!r} is an option of {', '.join(others)}"
+    nearest = difflib.get_close_matches(option, known, n=1)
+    return f"did you mean {nearest[0]!r}?" if nearest else None
+
+
+def _others_with(option: str, cls: type, is_dict: bool) -> list[str]:
+    """Compressed buffers for the same algorithms and observations that have an option."""
+    from sb3_extra_buffers import compressed
+
+    kind = RolloutBuffer if issubclass(cls, RolloutBuffer) else ReplayBuffer
+    return [
+        name
+        for name, other in vars(compressed).items()
+        if isinstance(other, type)
+        and issubclass(other, kind)
+        and takes_dict(other) == is_dict
+        and option in inspect.signature(other).parameters
+    ]
+
+
+def takes_dict(cls: type) -> bool:
+    """
+    Tell whether a buffer class is for Dict observations.
+
+    :param cls: The class
+    :return: Whether it is; others take all but these
+    """
+    return issubclass(cls, (DictReplayBuffer, DictRolloutBuffer))
+
+
+def check_space(cls: type, mixin: type, space: Any) -> None:
+    """
+    Refuse observations that a buffer class is not for.
+
+    :param cls: The class
+    :param mixin: What makes it ours
+    :param space: The observation space
+    """
+    if not isinstance(space, spaces.Space):
+        raise TypeError(f"observation_space must be a space of Gymnasium, not {space!r}")
+    if issubclass(cls, HerReplayBuffer):
+        check_goals(space)
+    elif takes_dict(cls) != isinstance(space, spaces.Dict) and is_known(cls, mixin):
+        kind = "Dict observations only" if takes_dict(cls) else "observations that are not a Dict"
+        advice = f"use {twin}; {_CHOOSES}" if (twin := _twin(cls)) else _CHOOSES
+        raise ValueError(f"{cls.__name__} takes {kind}, but the observation space is {space}: {advice}")
+
+
+def check_goals(space: spaces.Space[Any]) -> None:
+    """
+    Refuse observations that hindsight experience replay cannot use.
+
+    :param space: The observation space
+    """
+    if not isinstance(space, spaces.Dict) or not {"achieved_goal", "desired_goal"} <= space.spaces.keys():
+        raise ValueError(f"HER needs Dict observations with 'achieved_goal' and 'desired_goal', not {space}")
+
+
+def _twin(cls: type) -> str | None:
+    """The class of ours that does the same with, or without, Dict observations."""
+    for parent in cls.__mro__:
+        plain = parent.__name__.replace("Dict", "")
+        for name in dir(sb3_extra_buffers):
+            if name != parent.__name__ and name.replace("Dict", "") == plain:
+                return name
+    return None
