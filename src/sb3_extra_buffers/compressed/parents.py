@@ -13,7 +13,7 @@ from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, Repla
 from stable_baselines3.common.preprocessing import get_obs_shape
 
 from sb3_extra_buffers.compressed.sample_view import shallow_copy
-from sb3_extra_buffers.storage import LockedState, StoreLock
+from sb3_extra_buffers.compressed.saving import SavedAtOnce
 from sb3_extra_buffers.storage._core import set_step
 
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
@@ -192,19 +192,12 @@ def full_signature(cls: type, mixin: type) -> inspect.Signature:
     return inspect.Signature(list(parameters.values()))
 
 
-class HollowParent(BaseBuffer):
+class HollowParent(SavedAtOnce):
     """
     Mixin for buffers whose parent was made with a hollow space.
 
     One lock guards all of a buffer: whoever adds to it, samples, resets or saves it holds the lock meanwhile.
     """
-
-    _lock: StoreLock
-
-    def __getstate__(self) -> dict[str, Any]:
-        inherited = getattr(super(), "__getstate__", None)  # of every object since Python 3.11
-        with self._lock:
-            return LockedState(self.__dict__, self._lock, None if inherited is None else inherited())
 
     def _adopt(self, space: spaces.Space[Any]) -> None:
         self.observation_space = space

@@ -16,8 +16,9 @@ from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
 from sb3_extra_buffers.compressed.sample_view import shallow_copy
+from sb3_extra_buffers.compressed.saving import SavedAtOnce
 from sb3_extra_buffers.compressed.sum_tree import SumTree
-from sb3_extra_buffers.storage import LockedState, StoreLock
+from sb3_extra_buffers.storage import StoreLock
 
 ANNEALED_BETA = LinearSchedule(0.4, 1.0, end_fraction=1.0)
 """From 0.4 to 1 over the training, as in the paper."""
@@ -60,7 +61,7 @@ class _ChosenEnvs:
         self._array[key] = value
 
 
-class PrioritizedReplayBuffer(NStepReplayBuffer):
+class PrioritizedReplayBuffer(SavedAtOnce, NStepReplayBuffer):
     """
     SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
 
@@ -71,8 +72,6 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
     :param n_steps: Number of steps to accumulate rewards for
     :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
-
-    _lock: StoreLock
 
     def __init__(
         self,
@@ -198,9 +197,6 @@ class PrioritizedReplayBuffer(NStepReplayBuffer):
             # Another one, not this one cleared: a compressed buffer is reset in one step or not at all.
             self._tree = SumTree(self.buffer_size * self.n_envs)
             self._highest_share = 1.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return LockedState(self.__dict__, self._lock)
 
     def _view_of(self, envs: npt.NDArray[np.int64]) -> Any:
         """

@@ -364,3 +364,8 @@ class GpuBuffer(HollowParent):
         with self._lock:
             self._recover()
             return super().__getstate__()
+
+    def __copy__(self) -> Any:
+        with self._lock:
+            self._recover()
+            return super().__copy__()
