@@ -18,6 +18,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from sb3_extra_buffers.compressed.mixin import CompressedReplay
 from sb3_extra_buffers.compressed.parents import dict_add_is_known, write_rest
 from sb3_extra_buffers.compressed.valid_slots import ValidSlots
+from sb3_extra_buffers.compressed.whole_adds import spare_row
 
 _ADD_IS_KNOWN = dict_add_is_known()
 
@@ -158,6 +159,14 @@ class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
 
     Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect.
     """
+
+    def _try_rest(self, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        super()._try_rest(action, reward, done, infos)
+        if not (type(done) is np.ndarray and done.shape == (self.n_envs,)):
+            for env in range(self.n_envs):
+                bool(done[env])  # as is asked once the step is stored
+        if self.copy_info_dict:
+            spare_row(self.infos)[0][0] = infos
 
     def truncate_last_trajectory(self) -> None:
         """Take the last trajectory for finished, see the parent class."""

@@ -231,15 +231,22 @@ class HollowParent(SavedAtOnce):
         :param cls: The class whose parent is meant
         :return: Whether it has forgotten its observations, as rollout buffers do
         """
-        twin = shallow_copy(self)
-        twin._adopt(hollow(self.observation_space))
-        super(cls, twin).reset()  # type: ignore[arg-type]
+        twin = self._reset_twin(cls)
         twin._adopt(self.observation_space)
-        forgets: bool = twin.__dict__["observations"] is not self.__dict__["observations"]
+        made = twin.__dict__["observations"]
+        forgets: bool = made is not self.__dict__["observations"]
         if forgets:
+            twin._parent_floats = all_floats(made)  # it may be another SB3 than the one that made a buffer which was loaded
             twin._install()
         self.__dict__.update(twin.__dict__)
         return forgets
+
+    def _reset_twin(self, cls: type) -> Any:
+        """A copy of which the parent has been reset, with a hollow space."""
+        twin = shallow_copy(self)
+        twin._adopt(hollow(self.observation_space))
+        super(cls, twin).reset()  # type: ignore[arg-type]
+        return twin
 
 
 def each_while_locked(batches: Generator[Any, None, None], buffer: Any) -> Generator[Any, None, None]:

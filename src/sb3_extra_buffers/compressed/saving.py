@@ -85,7 +85,7 @@ def _frozen(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
     elif cls is dict or (ours and isinstance(value, dict)):
         known[id(value)] = value, (copied := cls())
         copied.update({key: _frozen(part, known) for key, part in value.items()})
-    elif ours:
+    elif ours and not isinstance(value, BaseBuffer):  # this buffer, or another one that takes its own state in its turn
         copied = _frozen_object(value, known)
     known[id(value)] = value, copied  # with the value itself, or its identity might become another one's
     return copied
