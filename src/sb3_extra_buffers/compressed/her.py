@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -89,12 +89,7 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
         lengths = self.ep_length[self.pos]
         if any(lengths.tolist()):
             self._touch(self.pos, int((self.ep_start[self.pos] + lengths).max()))
-        starts = self._current_ep_start.copy()
-        try:
-            super().add(*args, **kwargs)
-        except BaseException:  # the row is going to be written again, as part of the same episodes
-            self._current_ep_start[:] = starts
-            raise
+        super().add(*args, **kwargs)
 
     def _compute_episode_length(self, env_idx: int) -> None:
         start = int(self._current_ep_start[env_idx])
@@ -159,6 +154,8 @@ class CompressedHerReplayBuffer(CompressedReplay, _LeanHerReplayBuffer):
 
     Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect.
     """
+
+    _changed_by_add: ClassVar[tuple[str, ...]] = ("_current_ep_start",)
 
     def _try_rest(self, action: Any, reward: Any, done: Any, infos: Any) -> None:
         super()._try_rest(action, reward, done, infos)

@@ -238,6 +238,9 @@ class CompressedBuffer(HollowParent):
 class CompressedReplay(CompressedBuffer):
     """Mixin for replay buffers."""
 
+    # Arrays that the parent's ``add`` changes elsewhere than in the row, so that it cannot be repeated unless they are as before.
+    _changed_by_add: ClassVar[tuple[str, ...]] = ()
+
     actions: Any
     rewards: Any
     dones: Any
@@ -316,6 +319,7 @@ class CompressedReplay(CompressedBuffer):
     def _add_checked(self, obs: Any, next_obs: Any, *rest: Any) -> None:
         """Add what has been looked at: observations first, then what the parent stores, which can be stored."""
         row, full = self.pos, self.full
+        before = [getattr(self, name).copy() for name in self._changed_by_add]
         for_parent = self._for_parent(obs), self._for_parent(next_obs)
         try:
             if self._compresses:
@@ -323,6 +327,8 @@ class CompressedReplay(CompressedBuffer):
             super().add(*for_parent, *rest)
         except BaseException:  # there is no memory for observations, or Ctrl-C has come
             self.pos, self.full = row, full
+            for name, value in zip(self._changed_by_add, before, strict=True):
+                getattr(self, name)[:] = value
             if holds(self._compressed_fields, row, obs, next_obs):
                 super().add(*for_parent, *rest)
             raise
