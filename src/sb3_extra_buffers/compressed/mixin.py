@@ -238,7 +238,7 @@ class CompressedBuffer(HollowParent):
 class CompressedReplay(CompressedBuffer):
     """Mixin for replay buffers."""
 
-    # Arrays that the parent's ``add`` changes elsewhere than in the row, so that it cannot be repeated unless they are as before.
+    # Arrays that the parent's ``add`` changes elsewhere than in the row: to repeat it, they have to be as before.
     _changed_by_add: ClassVar[tuple[str, ...]] = ()
 
     actions: Any
