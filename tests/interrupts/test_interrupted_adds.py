@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import random
 import signal
 import time
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from buffer_contents import contents
 from gymnasium import spaces
 from interrupt_kit import PLACES, between, is_cut
 from observation_streams import METHODS, Stack, Stream, space_of
+from stable_baselines3.common.vec_env import DummyVecEnv
 
+from sb3_extra_buffers import compressed
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 QUICK = [method for method in ("delta", "delta-zstd", "zstd-3", "rle") if method in METHODS]
@@ -156,6 +161,69 @@ def test_one_interrupt_after_another(method: str, depth: int, content: str) -> N
         filled.add(rng.randint(1, 3))
         check(filled.buffer, filled.rows)
     assert cuts > 10
+
+
+IMAGE, GOAL = spaces.Box(0, 255, (1, 16, 16), np.uint8), spaces.Box(-9, 9, (2,), np.float32)
+SEVERAL = spaces.Dict({"image": IMAGE, "vector": GOAL, "other": IMAGE})
+GOALS = spaces.Dict({"observation": IMAGE, "achieved_goal": GOAL, "desired_goal": GOAL})
+
+
+class Small:
+    raw_below = 256  # the images are compressed, the goals are not
+
+
+KINDS: dict[str, tuple[type[Any], Any]] = {
+    name: (type(name, (Small, cls), {}), space)
+    for name, cls, space in (
+        ("plain", compressed.CompressedReplayBuffer, IMAGE),
+        ("vector", compressed.CompressedReplayBuffer, GOAL),
+        ("dict", compressed.CompressedDictReplayBuffer, SEVERAL),
+        ("prioritized", compressed.CompressedPrioritizedReplayBuffer, IMAGE),
+        ("her", compressed.CompressedHerReplayBuffer, GOALS),
+    )
+}
+
+
+class Goals(gym.Env[Any, Any]):
+    observation_space, action_space = GOALS, ACTIONS
+
+
+def transition(space: Any, number: int, done: bool) -> dict[str, Any]:
+    def observed(space: Any, number: int) -> Any:
+        if isinstance(space, spaces.Dict):
+            return {key: observed(part, number) for key, part in space.spaces.items()}
+        return np.full((2, *space.shape), number, space.dtype)
+
+    step: dict[str, Any] = {"obs": observed(space, number), "next_obs": observed(space, number + 1)}
+    step |= {"action": np.full((2, 1), number % 3), "reward": np.full(2, number, np.float32), "done": np.array([done, False])}
+    return step | {"infos": [{"TimeLimit.truncated": done}] * 2}
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_add_that_is_interrupted_has_happened_or_has_not(kind: str, done: bool) -> None:
+    """Whenever Ctrl-C comes, and also where what was in the row before can be sampled."""
+    cls, space = KINDS[kind]
+    env = [DummyVecEnv([Goals] * 2)] if kind == "her" else []
+    filled = cls(2 * 8, space, ACTIONS, *env, "cpu", 2)
+    for number in range(11):
+        filled.add(**transition(space, number, number % 4 == 3))
+    step = transition(space, 99, done)
+    added = copy.deepcopy(filled)
+    instructions = between(lambda: added.add(**step), 1 << 30, lambda: None)
+    before, after = contents(filled), contents(added)
+    assert before != after
+    happened = []
+    for at in range(0, instructions, max(1, instructions // 150)):
+        buffer = copy.deepcopy(filled)
+        assert is_cut(lambda buffer=buffer: buffer.add(**step), at)
+        now = contents(buffer)
+        assert now in (before, after), at
+        happened.append(now == after)
+        if not happened[-1]:
+            buffer.add(**step)
+            assert contents(buffer) == after, at
+    assert True in happened and False in happened
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no setitimer on Windows")

@@ -1,4 +1,4 @@
-"""The lock that everything which belongs to one buffer shares, and states that are saved while it is held."""
+"""The lock that everything which belongs to one buffer shares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sb3_extra_buffers.storage import CompressedArray, LockedState, StoreLock
+from sb3_extra_buffers.storage import CompressedArray, StoreLock
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
@@ -105,76 +105,3 @@ def test_arrays_that_share_frames_share_their_lock() -> None:
     loaded, its_other = pickle.loads(pickle.dumps((one, other)))
     assert loaded.lock is its_other.lock is not lock
     assert one.copy().lock is not lock and one.swapaxes(0, 1).lock is lock
-
-
-class Counter:
-    """Two attributes that always change together."""
-
-    def __init__(self) -> None:
-        self.lock, self.number, self.numbers = StoreLock(), 0, [0]
-
-    def count(self) -> None:
-        with self.lock:
-            self.number += 1
-            self.numbers[0] += 1
-
-    def __getstate__(self) -> dict[str, Any]:
-        return LockedState(self.__dict__, self.lock)
-
-
-class Choosy(Counter):
-    """A subclass that changes what is saved."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        del state["lock"]
-        state["number"] = -1
-        return state
-
-
-class Watched(Counter):
-    """Changes between the time that its state is asked for and the time that it is saved."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        in_thread(self.count)
-        return state
-
-
-class Unpicklable:
-    """Fails when it is saved, and says whether the lock was held."""
-
-    def __init__(self, lock: StoreLock) -> None:
-        self.lock, self.was_free = lock, True
-
-    def __reduce__(self) -> Any:
-        self.was_free = is_free(self.lock)
-        raise RuntimeError("no")
-
-
-@pytest.mark.parametrize("twin", [copy.deepcopy, lambda counter: pickle.loads(pickle.dumps(counter))])
-def test_a_state_is_of_one_moment(twin: Callable[[Any], Any]) -> None:
-    counter = Watched()
-    loaded = twin(counter)
-    assert loaded.number == loaded.numbers[0] == 1
-    assert is_free(counter.lock)
-
-
-def test_a_subclass_may_save_something_else() -> None:
-    counter = Choosy()
-    counter.count()
-    loaded = pickle.loads(pickle.dumps(counter))
-    assert vars(loaded) == {"number": -1, "numbers": [1]}
-
-
-@pytest.mark.parametrize("twin", [copy.deepcopy, pickle.dumps])
-def test_the_lock_is_held_meanwhile_and_released_if_saving_fails(twin: Callable[[Any], Any]) -> None:
-    counter = Counter()
-    wrong = Unpicklable(counter.lock)
-    counter.numbers.append(wrong)  # type: ignore[arg-type]
-    try:
-        twin(counter)
-    except RuntimeError as error:
-        assert str(error) == "no"
-    assert not wrong.was_free
-    assert is_free(counter.lock)

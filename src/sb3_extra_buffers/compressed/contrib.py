@@ -73,7 +73,7 @@ class _StatesOnce(RolloutBuffer):
             setattr(self, critic, getattr(self, actor))
 
     def add(self, *args: Any, lstm_states: RNNStates, **kwargs: Any) -> None:  # type: ignore[override]
-        for (critic, actor), vf, pi in zip(_STATE_PAIRS, lstm_states.vf, lstm_states.pi, strict=True):
+        for (critic, actor), vf, pi in zip(_STATE_PAIRS, lstm_states.vf, lstm_states.pi, strict=False):
             if critic in self._shared and vf is not pi and vf.cpu().numpy().tobytes() != pi.cpu().numpy().tobytes():
                 own = np.zeros(self.hidden_state_shape, dtype=np.float32)
                 own[: self.pos] = getattr(self, actor)[: self.pos]

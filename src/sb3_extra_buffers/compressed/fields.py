@@ -101,6 +101,15 @@ class Field:
             values = values.reshape(shape)
         return cast_exactly(values, self.dtype, self.stored_dtype)
 
+    def part_of(self, obs: Any) -> Any:
+        """
+        Find what is of this key.
+
+        :param obs: Observations of all keys, in a dict, or of the only one
+        :return: Those of this one
+        """
+        return obs if self.key is None else obs[self.key]
+
     def _label(self, name: str) -> str:
         return name if self.key is None else f"{name}[{self.key!r}]"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from sb3_extra_buffers.compressed.mixin import CompressedReplay
 from sb3_extra_buffers.compressed.parents import dict_add_is_known, write_rest
 from sb3_extra_buffers.compressed.signatures import HerArguments
 from sb3_extra_buffers.compressed.valid_slots import ValidSlots
+from sb3_extra_buffers.compressed.whole_adds import spare_row
 
 _ADD_IS_KNOWN = dict_add_is_known()
 
@@ -89,12 +90,7 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
         lengths = self.ep_length[self.pos]
         if any(lengths.tolist()):
             self._touch(self.pos, int((self.ep_start[self.pos] + lengths).max()))
-        starts = self._current_ep_start.copy()
-        try:
-            super().add(*args, **kwargs)
-        except BaseException:  # the row is going to be written again, as part of the same episodes
-            self._current_ep_start[:] = starts
-            raise
+        super().add(*args, **kwargs)
 
     def _compute_episode_length(self, env_idx: int) -> None:
         start = int(self._current_ep_start[env_idx])
@@ -159,6 +155,16 @@ class CompressedHerReplayBuffer(HerArguments, CompressedReplay, _LeanHerReplayBu
 
     Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect.
     """
+
+    _changed_by_add: ClassVar[tuple[str, ...]] = ("_current_ep_start",)
+
+    def _try_rest(self, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        super()._try_rest(action, reward, done, infos)
+        if not (type(done) is np.ndarray and done.shape == (self.n_envs,)):
+            for env in range(self.n_envs):
+                bool(done[env])  # as is asked once the step is stored
+        if self.copy_info_dict:
+            spare_row(self.infos)[0][0] = infos
 
     def truncate_last_trajectory(self) -> None:
         """Take the last trajectory for finished, see the parent class."""

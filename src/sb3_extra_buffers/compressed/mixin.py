@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Generator, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,8 +30,9 @@ from sb3_extra_buffers.compressed.parents import (
 )
 from sb3_extra_buffers.compressed.prefetch import prefetched
 from sb3_extra_buffers.compressed.sample_view import SampleReads, view_for_reading
+from sb3_extra_buffers.compressed.whole_adds import blank_row, explain, holds, put_back, remember_row, spare_row, write_row
 from sb3_extra_buffers.storage import MemoryUsage, StoreLock
-from sb3_extra_buffers.storage._core import is_plain
+from sb3_extra_buffers.storage._core import is_plain, set_step
 
 _OPTIONS = """
     :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes`` gives
@@ -48,6 +50,9 @@ _NOTHING_TO_NORMALIZE_WITH: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] =
     ((), {"env": None}),
     ((None,), {}),
 )
+
+
+_STEP_OF_ROLLOUT = ("action", "reward", "episode_start", "value", "log_prob")
 
 
 class CompressedBuffer(HollowParent):
@@ -123,9 +128,6 @@ class CompressedBuffer(HollowParent):
         self._usual_dtype: np.dtype[Any] | None = None
         if self._fields[0].key is None and self._fields[0].usual_dtype is not None:
             self._usual_shape, self._usual_dtype = self._fields[0].row_shape, self._fields[0].usual_dtype
-        # Whether ``add`` stores observations ahead of the parent, or all that the parent would.
-        self._writes_ahead = self._compresses and self._parents_only_store
-        self._writes_all = self._usual_dtype is not None and self._adds_as_replay_buffer
         self._install()
 
     def _take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[spaces.Space[Any], inspect.BoundArguments]:
@@ -186,21 +188,13 @@ class CompressedBuffer(HollowParent):
             accepted[key] = given if usual else field.accept(given, name)
         return accepted
 
-    def _write_row(self, obs: Any, next_obs: Any = None) -> tuple[Any, Any]:
-        """Store what is compressed in the row that the parent is going to fill; gives what the parent is to store."""
-        first, row = self._fields[0], self.pos
-        if first.key is None:
-            first.observations.write_row(row, obs, first.next_observations, next_obs)
-            return first.placeholder, first.placeholder
-        for field in self._compressed_fields:
-            key, array = field.key, field.observations
-            if next_obs is None:
-                array.write_row(row, obs[key])
-            else:
-                array.write_row(row, obs[key], field.next_observations, next_obs[key])
-                next_obs[key] = field.placeholder
-            obs[key] = field.placeholder
-        return obs, next_obs
+    def _for_parent(self, obs: Any) -> Any:
+        """What the parent is to store in place of observations."""
+        if not self._compresses:
+            return obs
+        if self._fields[0].key is None:
+            return self._fields[0].placeholder
+        return {field.key: field.placeholder if field.is_compressed else obs[field.key] for field in self._fields}
 
     def _announce(self, batch_size: Any) -> None:
         """Say how much is going to be read, before anything else is done: a second core takes a moment to wake up."""
@@ -245,6 +239,9 @@ class CompressedBuffer(HollowParent):
 class CompressedReplay(CompressedBuffer):
     """Mixin for replay buffers."""
 
+    # Arrays that the parent's ``add`` changes elsewhere than in the row: to repeat it, they have to be as before.
+    _changed_by_add: ClassVar[tuple[str, ...]] = ()
+
     actions: Any
     rewards: Any
     dones: Any
@@ -269,25 +266,33 @@ class CompressedReplay(CompressedBuffer):
                 # SB3 counts on and then begins again at 0: between the two the buffer was saved, or Ctrl-C came.
                 self.full, self.pos = True, 0
             dtype, shape = self._usual_dtype, self._usual_shape
-            if not (is_plain(obs, dtype, shape) and is_plain(next_obs, dtype, shape)):
-                accepted = self._accept(obs, "obs"), self._accept(next_obs, "next_obs")
-                if self._writes_ahead:
-                    obs, next_obs = accepted
-            elif self._writes_all and not (args or kwargs):
-                self._write_all(obs, next_obs, action, reward, done, infos)
+            is_usual = is_plain(obs, dtype, shape) and is_plain(next_obs, dtype, shape)
+            accepted = (obs, next_obs) if is_usual else (self._accept(obs, "obs"), self._accept(next_obs, "next_obs"))
+            if args or kwargs or not self._parents_only_store:
+                self._add_as_others_do(obs, next_obs, action, reward, done, infos, *args, **kwargs)
                 return
-            row, full = self.pos, self.full
-            if self._writes_ahead:
-                action.reshape((self.n_envs, self.action_dim))  # what SB3 refuses before it stores anything; so it is here
-                obs, next_obs = self._write_row(obs, next_obs)
-            try:
-                if args or kwargs:
-                    super().add(obs, next_obs, action, reward, done, infos, *args, **kwargs)
-                else:
-                    super().add(obs, next_obs, action, reward, done, infos)
-            except BaseException:
-                self.pos, self.full = row, full
+            try:  # everything is looked at first
+                if type(infos) is not list and self.handle_timeout_termination:
+                    infos = list(infos)  # it is read twice
+                self._try_rest(action, reward, done, infos)
+            except Exception as error:
+                given = {"action": action, "reward": reward, "done": done, "infos": infos}
+                explain(error, self.n_envs, given)
                 raise
+            if is_usual and self._adds_as_replay_buffer:
+                self._write_all(obs, next_obs, action, reward, done, infos)
+            else:
+                self._add_checked(*accepted, action, reward, done, infos)
+
+    @cached_property
+    def _spare_row(self) -> tuple[Any, ...]:
+        return spare_row(self.actions, self.rewards, self.dones, self.timeouts)
+
+    def _try_rest(self, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        """Do what the parent is going to do with all but observations, but elsewhere."""
+        actions, rewards, dones, timeouts = self._spare_row
+        flags = timeouts if self.handle_timeout_termination else None
+        set_step(0, actions, action, rewards, reward, dones, done, flags, infos)
 
     def _write_all(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """
@@ -297,14 +302,48 @@ class CompressedReplay(CompressedBuffer):
         a good part of what a frame takes that is not in a stack.
         """
         row = self.pos
-        if action.size != self.n_envs * self.action_dim:
-            action.reshape((self.n_envs, self.action_dim))  # SB3 refuses that before it stores anything; so it is here
-        if self._compresses:
-            self.observations.write_checked_row(row, obs, self.next_observations, next_obs)
-        else:
-            self.observations[row] = obs
-            self.next_observations[row] = next_obs
-        write_rest(self, row, action, reward, done, infos)
+        try:
+            if self._compresses:
+                self.observations.write_checked_row(row, obs, self.next_observations, next_obs)
+            else:
+                self.observations[row] = obs
+                self.next_observations[row] = next_obs
+            write_rest(self, row, action, reward, done, infos)
+        except BaseException:  # there is no memory for observations, or Ctrl-C has come
+            if not self._compresses:
+                self.observations[row] = obs
+                self.next_observations[row] = next_obs
+            if holds(self._compressed_fields, row, obs, next_obs):
+                write_rest(self, row, action, reward, done, infos)
+            raise
+
+    def _add_checked(self, obs: Any, next_obs: Any, *rest: Any) -> None:
+        """Add what has been looked at: observations first, then what the parent stores, which can be stored."""
+        row, full = self.pos, self.full
+        before = [getattr(self, name).copy() for name in self._changed_by_add]
+        for_parent = self._for_parent(obs), self._for_parent(next_obs)
+        try:
+            if self._compresses:
+                write_row(self._compressed_fields, row, obs, next_obs, is_visible=full)
+            super().add(*for_parent, *rest)
+        except BaseException:  # there is no memory for observations, or Ctrl-C has come
+            self.pos, self.full = row, full
+            for name, value in zip(self._changed_by_add, before, strict=True):
+                getattr(self, name)[:] = value
+            if holds(self._compressed_fields, row, obs, next_obs):
+                super().add(*for_parent, *rest)
+            raise
+
+    def _add_as_others_do(self, *args: Any, **kwargs: Any) -> None:
+        """Have the parent add, of which nothing is known."""
+        row, full = self.pos, self.full
+        before = remember_row(self, self._fields, row)
+        try:
+            super().add(*args, **kwargs)
+        except BaseException:
+            self.pos, self.full = row, full
+            put_back(row, before)
+            raise
 
     def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
         """
@@ -375,19 +414,21 @@ class CompressedRollout(CompressedBuffer):
         :param kwargs: Likewise
         """
         with self._lock:
-            row, full = self.pos, self.full
-            if row >= self.buffer_size:
+            if self.pos >= self.buffer_size:
                 raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
-            if not is_plain(obs, self._usual_dtype, self._usual_shape):
-                accepted = self._accept(obs, "obs")
-                if self._writes_ahead:
-                    obs = accepted
-            if self._writes_ahead:
-                obs, _ = self._write_row(obs)
+            row, for_parent = self.pos, obs
+            accepted = obs if is_plain(obs, self._usual_dtype, self._usual_shape) else self._accept(obs, "obs")
             try:
-                super().add(obs, *args, **kwargs)
-            except BaseException:
-                self.pos, self.full = row, full
+                if self._parents_only_store:
+                    if self._compresses:
+                        write_row(self._compressed_fields, row, accepted)
+                    for_parent = self._for_parent(accepted)
+                super().add(for_parent, *args, **kwargs)
+            except BaseException as error:
+                self.pos, self.full = row, False
+                blank_row(self, self._reset_twin(CompressedBuffer), self._fields, row)
+                if isinstance(error, Exception):
+                    explain(error, self.n_envs, dict(zip(_STEP_OF_ROLLOUT, args, strict=False)) | kwargs)
                 raise
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:

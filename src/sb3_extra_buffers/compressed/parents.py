@@ -13,7 +13,7 @@ from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, Repla
 from stable_baselines3.common.preprocessing import get_obs_shape
 
 from sb3_extra_buffers.compressed.sample_view import shallow_copy
-from sb3_extra_buffers.storage import LockedState, StoreLock
+from sb3_extra_buffers.compressed.saving import SavedAtOnce
 from sb3_extra_buffers.storage._core import set_step
 
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
@@ -203,19 +203,12 @@ def full_signature(cls: type, mixin: type) -> inspect.Signature:
     return inspect.Signature(list(parameters.values()))
 
 
-class HollowParent(BaseBuffer):
+class HollowParent(SavedAtOnce):
     """
     Mixin for buffers whose parent was made with a hollow space.
 
     One lock guards all of a buffer: whoever adds to it, samples, resets or saves it holds the lock meanwhile.
     """
-
-    _lock: StoreLock
-
-    def __getstate__(self) -> dict[str, Any]:
-        inherited = getattr(super(), "__getstate__", None)  # of every object since Python 3.11
-        with self._lock:
-            return LockedState(self.__dict__, self._lock, None if inherited is None else inherited())
 
     def _adopt(self, space: spaces.Space[Any]) -> None:
         self.observation_space = space
@@ -249,15 +242,22 @@ class HollowParent(BaseBuffer):
         :param cls: The class whose parent is meant
         :return: Whether it has forgotten its observations, as rollout buffers do
         """
-        twin = shallow_copy(self)
-        twin._adopt(hollow(self.observation_space))
-        super(cls, twin).reset()  # type: ignore[arg-type]
+        twin = self._reset_twin(cls)
         twin._adopt(self.observation_space)
-        forgets: bool = twin.__dict__["observations"] is not self.__dict__["observations"]
+        made = twin.__dict__["observations"]
+        forgets: bool = made is not self.__dict__["observations"]
         if forgets:
+            twin._parent_floats = all_floats(made)  # it may be another SB3 than the one that made a buffer which was loaded
             twin._install()
         self.__dict__.update(twin.__dict__)
         return forgets
+
+    def _reset_twin(self, cls: type) -> Any:
+        """A copy of which the parent has been reset, with a hollow space."""
+        twin = shallow_copy(self)
+        twin._adopt(hollow(self.observation_space))
+        super(cls, twin).reset()  # type: ignore[arg-type]
+        return twin
 
 
 def each_while_locked(batches: Generator[Any, None, None], buffer: Any) -> Generator[Any, None, None]:

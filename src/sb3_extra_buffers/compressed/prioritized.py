@@ -19,9 +19,10 @@ from sb3_extra_buffers.compressed.mixin import CompressedBuffer
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
 from sb3_extra_buffers.compressed.parents import parent_signature
 from sb3_extra_buffers.compressed.sample_view import shallow_copy
+from sb3_extra_buffers.compressed.saving import SavedAtOnce
 from sb3_extra_buffers.compressed.signatures import CompressedPrioritizedArguments, PrioritizedArguments
 from sb3_extra_buffers.compressed.sum_tree import SumTree
-from sb3_extra_buffers.storage import LockedState, StoreLock
+from sb3_extra_buffers.storage import StoreLock
 
 ANNEALED_BETA: LinearSchedule = LinearSchedule(0.4, 1.0, end_fraction=1.0)
 """From 0.4 to 1 over the training, as in the paper."""
@@ -64,10 +65,8 @@ class _ChosenEnvs:
         self._array[key] = value
 
 
-class _Prioritized(NStepReplayBuffer):
+class _Prioritized(SavedAtOnce, NStepReplayBuffer):
     """All of ``PrioritizedReplayBuffer`` but what its constructor looks like to type checkers."""
-
-    _lock: StoreLock
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -198,9 +197,6 @@ class _Prioritized(NStepReplayBuffer):
             # Another one, not this one cleared: a compressed buffer is reset in one step or not at all.
             self._tree = SumTree(self.buffer_size * self.n_envs)
             self._highest_share = 1.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return LockedState(self.__dict__, self._lock)
 
     def _view_of(self, envs: npt.NDArray[np.int64]) -> Any:
         """

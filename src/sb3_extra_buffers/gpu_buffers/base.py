@@ -370,3 +370,8 @@ class GpuBuffer(HollowParent):
     def __setstate__(self, state: dict[str, Any]) -> None:
         getattr(super(), "__setstate__", self.__dict__.update)(state)
         self.device, self.buffer_device = usable_device(self.device), usable_device(self.buffer_device)
+
+    def __copy__(self) -> Any:
+        with self._lock:
+            self._recover()
+            return super().__copy__()

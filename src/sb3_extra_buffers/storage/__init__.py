@@ -4,7 +4,7 @@ from sb3_extra_buffers.storage.array import NOTHING_TO_STORE, CompressedArray
 from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes, find_smallest_dtype, runs_type_for
 from sb3_extra_buffers.storage.errors import StorageError
-from sb3_extra_buffers.storage.locks import LockedState, StoreLock
+from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.methods import CoderSpec, default_method, known_methods, make_spec
 from sb3_extra_buffers.storage.store import FrameStore
 from sb3_extra_buffers.storage.usage import MemoryUsage
@@ -14,7 +14,6 @@ __all__ = [
     "CoderSpec",
     "CompressedArray",
     "FrameStore",
-    "LockedState",
     "MemoryUsage",
     "StorageError",
     "StoreLock",

@@ -13,7 +13,7 @@ from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, flat, is_integers, select, usual_cells
-from sb3_extra_buffers.storage.locks import LockedState, StoreLock
+from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.methods import make_spec
 from sb3_extra_buffers.storage.pool import output_pool
 from sb3_extra_buffers.storage.store import FrameStore
@@ -381,9 +381,6 @@ class CompressedArray:
         if self._cells is not None:
             twin._cells = self._cells.copy()
         return twin
-
-    def __getstate__(self) -> dict[str, Any]:
-        return LockedState(self.__dict__, self._store.lock)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
