@@ -106,6 +106,17 @@ int64_t fl_patterns_intern(fl_patterns *patterns, const int32_t *offsets) {
     return (int64_t)number;
 }
 
+void fl_patterns_shorten(fl_patterns *patterns, size_t count) {
+    while (patterns->count > count) { /* the last one first: none was entered past it */
+        const uint32_t number = (uint32_t)--patterns->count;
+        size_t place = (size_t)hash_of(patterns->offsets + number * patterns->depth, patterns->depth);
+        while (patterns->table[place &= patterns->table_room - 1] != number) {
+            place++;
+        }
+        patterns->table[place] = 0;
+    }
+}
+
 /* -- indexes -------------------------------------------------------------------------------------------------------------- */
 
 int fl_index_init(fl_index *index, size_t cells, size_t n_streams) {

@@ -83,12 +83,16 @@ static int make_streams(fl_store *store) {
         return FL_NO_MEMORY;
     }
     store->streams = fl_alloc(n, sizeof *store->streams);
-    store->numbers = fl_alloc(n * depth, sizeof *store->numbers);
+    store->numbers = fl_alloc(2 * n * depth, sizeof *store->numbers);
     store->entries = fl_alloc(FL_MAX_PARTS * n, sizeof *store->entries);
     store->memory = fl_alloc(n * each + spare + scratch, 1);
-    if (!store->streams || !store->numbers || !store->entries || !store->memory) {
+    store->before.streams = fl_alloc(n, sizeof *store->streams);
+    store->before.moved = fl_alloc(n, sizeof *store->before.moved);
+    if (!store->streams || !store->numbers || !store->entries || !store->memory || !store->before.streams ||
+        !store->before.moved) {
         return FL_NO_MEMORY;
     }
+    store->before.numbers = store->numbers + n * depth;
     uint8_t *memory = store->memory;
     for (size_t i = 0; i < n; i++) { /* all tails, then all last observations, then all staging */
         fl_stream *stream = &store->streams[i];
@@ -173,6 +177,8 @@ void fl_store_free(fl_store *store) {
     fl_free(store->streams);
     fl_free(store->numbers);
     fl_free(store->entries);
+    fl_free(store->before.streams);
+    fl_free(store->before.moved);
     fl_free(store->memory);
     fl_free(store);
 }
