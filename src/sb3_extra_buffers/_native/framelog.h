@@ -157,6 +157,7 @@ typedef struct fl_stream {
     uint32_t frames;      /* 0 while there is none */
     uint32_t segment;
     int64_t group;        /* its number, or that of the last one */
+    int64_t ended_at;     /* offset of the first group that has ended since a write began; -1 for none */
     /* The key frame that patches of this stream are on. */
     int64_t key_segment;  /* -1 for none */
     size_t key_offset;
@@ -379,6 +380,7 @@ void *fl_resize(void *memory, size_t count, size_t size); /* what is new is not 
 void fl_free(void *memory);
 void *fl_alloc_pages(size_t size);          /* zeroed, straight from the system */
 void fl_free_pages(void *memory, size_t size);
+#define FL_MORE_THAN_ALL SIZE_MAX           /* in place of bytes: so many that the number has no room */
 size_t fl_refused_bytes(void);
 int64_t fl_refuse_allocation(int64_t after); /* for tests: refuse one, after that many; negative for none. What was left. */
 size_t fl_padded(size_t size);              /* whole words and one more */

@@ -110,6 +110,9 @@ void fl_end_group(fl_store *store, size_t i, const uint8_t *blob, size_t blob_si
         put_header(stream->staging, body, stream->staging[4], stream->frames);
         fl_active->copy(record, stream->staging, length);
     }
+    if (stream->ended_at < 0) {
+        stream->ended_at = (int64_t)segment->used;
+    }
     segment->reserved -= stream->staged;
     append_record(store, i, stream->group, stream->segment, length, stream->frames);
     const bool is_short = stream->frames < 1u << store->method.shift >> 1;

@@ -124,11 +124,11 @@ int fl_index_init(fl_index *index, size_t cells, size_t n_streams) {
     index->cells = cells;
     index->block_cells = fl_limits_in_use.block_rows * n_streams;
     index->blocks = (cells + index->block_cells - 1) / index->block_cells;
-    index->newest = fl_alloc(cells, sizeof *index->newest);
-    index->patterns = fl_alloc(cells, sizeof(uint16_t));
-    index->oldest = fl_alloc(index->blocks * n_streams, sizeof *index->oldest);
-    index->written = fl_alloc(index->blocks, 1);
-    if (!index->newest || !index->patterns || !index->oldest || !index->written) {
+    /* The largest first, so that it is the one which is told to have been refused. */
+    if ((index->newest = fl_alloc(cells, sizeof *index->newest)) == NULL ||
+        (index->patterns = fl_alloc(cells, sizeof(uint16_t))) == NULL ||
+        (index->oldest = fl_alloc(index->blocks * n_streams, sizeof *index->oldest)) == NULL ||
+        (index->written = fl_alloc(index->blocks, 1)) == NULL) {
         fl_index_free(index);
         return FL_NO_MEMORY;
     }

@@ -184,8 +184,8 @@ void fl_store_free(fl_store *store) {
 }
 
 int fl_new_index(fl_store *store, size_t cells) {
-    if (store->n_indexes >= INT32_MAX || cells > (size_t)INT64_MAX / 8) {
-        return FL_NO_MEMORY;
+    if (store->n_indexes >= INT32_MAX) {
+        return FL_INVALID;
     }
     fl_index **indexes = fl_resize(store->indexes, store->n_indexes + 1, sizeof *indexes);
     if (indexes == NULL) {
@@ -248,7 +248,8 @@ bool fl_layout_in_doubt(const fl_store *store) {
      * twice. No fewer observations are held than this; and all streams may begin an episode at the same time. */
     const uint64_t written = store->writes * store->n_streams;
     const uint64_t held = written < cells ? written : cells;
-    return store->strays > store->patience + 2 * store->n_streams + held / store->layout.depth;
+    return store->strays > store->patience &&
+           store->strays - store->patience > 2 * store->n_streams + held / store->layout.depth;
 }
 
 uint64_t fl_written_cells(const fl_store *store) {

@@ -29,6 +29,7 @@ void fl_remember(fl_store *store, const fl_written *what) {
         fl_stream *stream = &store->streams[i];
         before->streams[i] = *stream;
         memcpy(before->numbers + i * depth, stream->numbers, depth * sizeof *stream->numbers);
+        stream->ended_at = -1;
         stream->pinned = stream->head;
         for (size_t j = 0; j < depth; j++) {
             if (stream->numbers[j] != FL_ZERO && stream->numbers[j] < stream->pinned) {
@@ -46,11 +47,6 @@ void fl_forget(fl_store *store) {
 }
 
 /* -- the log ---------------------------------------------------------------------------------------------------------------- */
-
-static uint64_t location_of(const fl_store *store, size_t i, int64_t group) {
-    const size_t capacity = store->directory.capacity;
-    return store->directory.locations[i * capacity + (uint64_t)group % capacity];
-}
 
 /* Give back what open groups have reserved. A group that was open before and has been closed stays so: nothing of it is new but
  * where it lies. Returns how many of these lie behind what else was stored in the segment that was the newest. */
@@ -73,7 +69,7 @@ static size_t leave_groups(fl_store *store, const fl_written *what) {
         }
         old->frames = 0;
         if (old->segment == store->log.kept) {
-            before->moved[count++] = location_of(store, i, old->group) << 32 | i; /* its offset, and whose it is */
+            before->moved[count++] = (uint64_t)stream->ended_at << 32 | i; /* where it is, and whose */
         }
     }
     return count;
