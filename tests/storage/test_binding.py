@@ -7,6 +7,7 @@ import gc
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -110,10 +111,8 @@ def test_sizes_at_the_edge(number: int) -> None:
         lambda: FrameLayout((4, number), 1, 0, 1) and core.rebuild(FrameLayout((4, number), 1, 0, 1)),
     ]
     for call in calls:
-        try:
+        with suppress(refused):
             call()
-        except refused:
-            pass
     if -(2**63) <= number < 2**63:
         cells = np.array([number], np.int64)
         if number:
@@ -203,7 +202,7 @@ def test_an_index_that_is_too_large(cells: int, told: str) -> None:
         CompressedArray((cells, 1, 8, 8), np.uint8, (8, 8))
 
 
-# -- what codecs are given -----------------------------------------------------------------------------------------------------
+# -- what codecs are given ----------------------------------------------------------------------------------------------------
 
 
 class Keeper(Watched):
