@@ -136,6 +136,48 @@ static void test_codec(const fl_layout *layout, const fl_method *method) {
     twin_free(&both);
 }
 
+static void make_noise(twin *both) {
+    for (size_t i = 0; i < both->n_streams * both->obs_bytes; i++) {
+        both->now[i] = (uint8_t)draw(&both->chance);
+    }
+}
+
+/* A write that fails gives back what it has stored: many in a row take no more than one, whichever stream fails. */
+static void test_flat(const fl_layout *layout, const fl_method *method) {
+    enum { STREAMS = 5, ROWS = 40, FAILURES = 60 };
+    twin both = twin_new(layout, method, STREAMS, ROWS, 2, 26);
+    size_t most = 0;
+    for (size_t row = 0; row < ROWS; row++) {
+        if (row % 8 < 3) { /* codecs are asked only where frames have nothing to do with each other */
+            make_noise(&both);
+        }
+        CHECK(twin_write_row(&both, row) == FL_OK);
+        const fl_store *store = both.store;
+        const size_t frames = fl_stored_frames(store), bytes = fl_stored_bytes(store), segments = store->log.in_use;
+        const size_t patterns = store->patterns.count;
+        size_t failed = 0;
+        for (; failed < FAILURES; failed++) {
+            make_noise(&both);
+            both.codec.fail_after = (int64_t)below(&both.chance, STREAMS);
+            if (twin_write_row(&both, row) == FL_OK) {
+                break;
+            }
+            /* At most the last group of each stream is stored otherwise than before. */
+            CHECK(store->patterns.count == patterns && store->log.in_use == segments);
+            CHECK(fl_stored_frames(store) <= frames + STREAMS * 2 * layout->depth);
+            CHECK(fl_stored_bytes(store) <= bytes + STREAMS * both.obs_bytes / 2);
+            if (failed % 7 == 0) {
+                twin_check(&both);
+            }
+        }
+        most = failed > most ? failed : most;
+        both.codec.fail_after = -1;
+        twin_check(&both);
+    }
+    CHECK(most > 20);
+    twin_free(&both);
+}
+
 /* A stream may run out of numbers; where old cells are overwritten it goes on. */
 static void test_numbers(void) {
     twin both = twin_new(&LAYOUTS[0].layout, &METHODS[2], 1, 200, 1, 24);
@@ -195,6 +237,7 @@ void test_failures(void) {
             test_memory(layout, &METHODS[j]);
             test_memory_elsewhere(layout, &METHODS[j]);
             test_codec(layout, &METHODS[j]);
+            test_flat(layout, &METHODS[j]);
             test_damage(layout, &METHODS[j]);
         }
     }
@@ -205,6 +248,8 @@ void test_failures(void) {
         test_memory(&LAYOUTS[0].layout, &METHODS[j]);
         test_memory_elsewhere(&LAYOUTS[0].layout, &METHODS[j]);
         test_codec(&LAYOUTS[2].layout, &METHODS[j]);
+        test_flat(&LAYOUTS[0].layout, &METHODS[j]);
+        test_flat(&LAYOUTS[2].layout, &METHODS[j]);
     }
     fl_limits_in_use = usual;
 }

@@ -182,9 +182,9 @@ def test_frame_numbers_run_out(method: str) -> None:
     """
     More frames than the index can tell apart are refused; those that are there stay, and a ring of fewer never ends.
 
-    Here the index can tell apart a hundred groups of frames instead of some hundred million.
+    Here the index can tell apart 128 groups of frames instead of some hundred million.
     """
-    with limits(frame_numbers=100 * NUMBERS_A_GROUP.get(method, 1)):
+    with limits(frame_numbers=128 * NUMBERS_A_GROUP.get(method, 1)):
         run_out_of_numbers(method)
 
 
@@ -198,7 +198,7 @@ def run_out_of_numbers(method: str) -> None:
         for row in range(200):
             array[row] = noise[row]
             twin[row] = noise[row]
-    assert 90 <= row <= 100
+    assert 118 <= row <= 128
     for other in (row, 0, 199):  # again, wherever
         with pytest.raises(StorageError, match="no frame numbers left"):
             array[other] = noise[300]

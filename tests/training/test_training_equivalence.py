@@ -7,12 +7,13 @@ SB3's own run is the reference; each worker process of pytest computes it once f
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch as th
 from stable_baselines3 import DQN, PPO
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
 
@@ -23,17 +24,23 @@ METHODS = ["zstd-3", "lz4-frame/1", "rle-jit", None, "delta-zstd"]
 STEPS = 2000
 
 
-def play(env_id: str = "PongNoFrameskip-v4", n_envs: int = 2, seed: int = 3) -> VecEnv:
+def play(
+    env_id: str = "PongNoFrameskip-v4",
+    n_envs: int = 2,
+    seed: int = 3,
+    vec_env_cls: Any = DummyVecEnv,
+    framestack: int | None = 4,
+) -> VecEnv:
     from sb3_extra_buffers.training_utils.atari import make_env
 
-    return make_env(env_id, n_envs, vec_env_cls=DummyVecEnv, framestack=4, seed=seed)
+    return make_env(env_id, n_envs, vec_env_cls=vec_env_cls, framestack=framestack, seed=seed)
 
 
-def train_dqn(**options: Any) -> DQN:
+def make_dqn(env: VecEnv, **options: Any) -> DQN:
     """A small batch now and then: enough for every difference to show, and quick. The ring goes round twice."""
-    model = DQN(
+    return DQN(
         "CnnPolicy",
-        play(),
+        env,
         buffer_size=1000,
         learning_starts=500,
         train_freq=8,
@@ -43,7 +50,10 @@ def train_dqn(**options: Any) -> DQN:
         device="cpu",
         **options,
     )
-    return model.learn(STEPS)
+
+
+def train_dqn(**options: Any) -> DQN:
+    return make_dqn(play(), **options).learn(STEPS)
 
 
 def train_ppo(**options: Any) -> PPO:
@@ -98,6 +108,39 @@ def test_ppo(method: str | None) -> None:
     assert isinstance(model.rollout_buffer, CompressedRolloutBuffer)
     assert model.rollout_buffer.memory_usage().ratio > 20, "this is not what was trained with"
     assert_same_weights(model, reference("PPO"))
+
+
+def resume_dqn(folder: Path, **options: Any) -> DQN:
+    """Train, save model and buffer, load both in place of them, train on."""
+    model = make_dqn(play(), **options).learn(STEPS // 2)
+    model.save(folder / "model.zip")
+    model.save_replay_buffer(folder / "buffer.pkl")
+    loaded = DQN.load(folder / "model.zip", env=play(), device="cpu")
+    loaded.load_replay_buffer(folder / "buffer.pkl")
+    loaded.set_random_seed(9)
+    return loaded.learn(STEPS // 2)
+
+
+def test_dqn_goes_on_after_loading(tmp_path: Path) -> None:
+    """What was saved has other types than what is added to it, equal as they are."""
+    for folder in ("ours", "theirs"):
+        (tmp_path / folder).mkdir()
+    model = resume_dqn(tmp_path / "ours", replay_buffer_class=CompressedReplayBuffer)
+    assert isinstance(model.replay_buffer, CompressedReplayBuffer) and model.replay_buffer.full
+    assert_same_weights(model, weights(resume_dqn(tmp_path / "theirs")))
+
+
+def test_dqn_with_frames_from_other_processes() -> None:
+    """Without a stack, observations come out of a pickle just as they are."""
+    ends = []
+    for options in ({"replay_buffer_class": CompressedReplayBuffer}, {}):
+        env = play(vec_env_cls=SubprocVecEnv, framestack=None)
+        try:
+            ends.append(make_dqn(env, **options).learn(STEPS // 2))
+        finally:
+            env.close()
+    assert isinstance(ends[0].replay_buffer, CompressedReplayBuffer)
+    assert_same_weights(ends[0], weights(ends[1]))
 
 
 def test_the_comparison_can_fail() -> None:

@@ -101,6 +101,7 @@ typedef struct fl_log {
     size_t count, in_use, n_idle, room;
     size_t opened;   /* since it was last asked what can be released */
     size_t looks;    /* how often that was asked while the newest one is being filled */
+    int64_t kept;    /* the newest one when a write began: not released before that is done; -1 for none */
 } fl_log;
 
 /* Where groups lie: for each stream a ring of locations, `segment << 32 | offset`. An open group is FL_OPEN_BIT | stream. */
@@ -146,7 +147,7 @@ typedef struct fl_stream {
     uint8_t *last;        /* the last observation as it lay in memory; in `tail` where an observation is a frame */
     int64_t *numbers;     /* of the frames of the last observation, oldest first */
     fl_entry entry;       /* of the last observation */
-    int64_t pinned;       /* first frame stored for an observation that has no entry yet; FL_NO_FRAME for none */
+    int64_t pinned;       /* in use from here on while a write is under way, as it may be undone; FL_NO_FRAME for none */
     size_t run;           /* how many of `numbers`, from the newest on, are consecutive */
     bool known;           /* whether `last`, `numbers` and `entry` hold */
     bool tail_is_newest;  /* whether `tail` is the newest frame of `last` */
@@ -156,6 +157,7 @@ typedef struct fl_stream {
     uint32_t frames;      /* 0 while there is none */
     uint32_t segment;
     int64_t group;        /* its number, or that of the last one */
+    int64_t ended_at;     /* offset of the first group that has ended since a write began; -1 for none */
     /* The key frame that patches of this stream are on. */
     int64_t key_segment;  /* -1 for none */
     size_t key_offset;
@@ -169,6 +171,17 @@ typedef struct fl_stream {
 enum { FL_MANY_SHORT = 2 };
 
 static inline bool fl_references_pay(const fl_stream *stream) { return stream->short_groups < FL_MANY_SHORT; }
+
+/* What a write changes, as it was before. */
+typedef struct fl_before {
+    fl_stream *streams; /* those that are written, each at its own place; what they point to goes on changing */
+    int64_t *numbers;   /* theirs */
+    uint64_t *moved;    /* scratch */
+    size_t used, frames; /* of the segment `kept` */
+    int64_t newest_key;
+    size_t patterns;
+    uint64_t writes, strays, strays_since;
+} fl_before;
 
 /* How often something has been done, for tests: rarely enough is part of what they look at. */
 typedef struct fl_work {
@@ -196,6 +209,7 @@ typedef struct fl_store {
     uint8_t *zeros;      /* a row of them */
     fl_entry *entries;   /* scratch: FL_MAX_PARTS x n_streams, of a write under way */
     size_t n_entries;
+    fl_before before;
     bool turned;         /* memory order of the last observations */
     fl_index **indexes;
     size_t n_indexes;
@@ -248,10 +262,28 @@ typedef struct fl_write_part {
 int fl_write(fl_store *store, const fl_write_part *parts, size_t n_parts, int64_t first, const int64_t *cells, size_t count,
              const fl_codecs *codecs);
 
+/* -- undo.c -------------------------------------------------------------------------------------------------------- */
+
+/* The streams of a write. */
+typedef struct fl_written {
+    int64_t first;
+    const int64_t *cells; /* NULL where they follow `first` */
+    size_t count;
+} fl_written;
+
+void fl_remember(fl_store *store, const fl_written *what);
+/* Give back what was stored since. Codecs are asked for what was overwritten in memory, if there are any; what they cannot tell is
+ * stored again with the next observation. */
+void fl_undo(fl_store *store, const fl_written *what, const fl_codecs *codecs);
+void fl_forget(fl_store *store);
+
 /* -- groups.c ------------------------------------------------------------------------------------------------------ */
 
 /* Store a frame: it is the stream's head then, or nothing has changed. */
 int fl_store_frame(fl_store *store, size_t stream, const uint8_t *frame, const fl_codecs *codecs);
+void fl_set_location(fl_store *store, size_t stream, int64_t group, uint64_t location);
+/* Move a stream's open group to the log, as it is or as the blob that the group codec made of it; NULL for none. */
+void fl_end_group(fl_store *store, size_t stream, const uint8_t *blob, size_t blob_size);
 
 /* -- read.c -------------------------------------------------------------------------------------------------------- */
 
@@ -279,6 +311,7 @@ void fl_log_free(fl_log *log);
 int fl_log_open_segment(fl_log *log);
 void fl_log_clear(fl_log *log);
 void fl_log_release(fl_log *log, const int64_t *oldest_group);
+void fl_log_close_after(fl_log *log, int64_t segment); /* those that were opened after it; all for -1 */
 bool fl_log_is_idle(const fl_log *log, int64_t segment);
 int fl_directory_init(fl_directory *directory, size_t n_streams, uint32_t shift);
 int fl_directory_grow(fl_directory *directory, size_t n_streams);
@@ -288,6 +321,7 @@ int fl_directory_grow(fl_directory *directory, size_t n_streams);
 int fl_patterns_init(fl_patterns *patterns, size_t depth);
 void fl_patterns_free(fl_patterns *patterns);
 int64_t fl_patterns_intern(fl_patterns *patterns, const int32_t *offsets); /* its number, or an error */
+void fl_patterns_shorten(fl_patterns *patterns, size_t count); /* forget those from `count` on */
 int fl_index_init(fl_index *index, size_t cells, size_t n_streams);
 void fl_index_free(fl_index *index);
 int fl_index_widen(fl_index *index);
@@ -346,6 +380,7 @@ void *fl_resize(void *memory, size_t count, size_t size); /* what is new is not 
 void fl_free(void *memory);
 void *fl_alloc_pages(size_t size);          /* zeroed, straight from the system */
 void fl_free_pages(void *memory, size_t size);
+#define FL_MORE_THAN_ALL SIZE_MAX           /* in place of bytes: so many that the number has no room */
 size_t fl_refused_bytes(void);
 int64_t fl_refuse_allocation(int64_t after); /* for tests: refuse one, after that many; negative for none. What was left. */
 size_t fl_padded(size_t size);              /* whole words and one more */

@@ -64,7 +64,7 @@ static int find_place(fl_store *store, size_t i, int64_t group) {
     return grown != FL_OK ? grown : FL_NO_NUMBERS;
 }
 
-static void set_location(fl_store *store, size_t i, int64_t group, uint64_t location) {
+void fl_set_location(fl_store *store, size_t i, int64_t group, uint64_t location) {
     const size_t capacity = store->directory.capacity;
     store->directory.locations[i * capacity + (uint64_t)group % capacity] = location;
 }
@@ -75,7 +75,7 @@ static uint64_t append_record(fl_store *store, size_t i, int64_t group, uint32_t
     segment->used += length;
     segment->frames += frames;
     segment->last_group[i] = group;
-    set_location(store, i, group, location);
+    fl_set_location(store, i, group, location);
     return location;
 }
 
@@ -95,7 +95,32 @@ static int encode_frame(fl_store *store, const uint8_t *frame, const fl_codecs *
 
 /* -- groups ---------------------------------------------------------------------------------------------------------------- */
 
-/* Move a stream's open group to the log. */
+void fl_end_group(fl_store *store, size_t i, const uint8_t *blob, size_t blob_size) {
+    fl_stream *stream = &store->streams[i];
+    fl_segment *segment = &store->log.segments[stream->segment];
+    uint8_t *record = segment->bytes + segment->used;
+    const size_t body = stream->staged - RECORD_HEADER;
+    size_t length = stream->staged;
+    if (blob != NULL) {
+        length = RECORD_PATCHES + blob_size;
+        put_header(record, RECORD_NUMBER + blob_size, PACKED, stream->frames);
+        put_u32(record + RECORD_HEADER, body);
+        memcpy(record + RECORD_PATCHES, blob, blob_size);
+    } else {
+        put_header(stream->staging, body, stream->staging[4], stream->frames);
+        fl_active->copy(record, stream->staging, length);
+    }
+    if (stream->ended_at < 0) {
+        stream->ended_at = (int64_t)segment->used;
+    }
+    segment->reserved -= stream->staged;
+    append_record(store, i, stream->group, stream->segment, length, stream->frames);
+    const bool is_short = stream->frames < 1u << store->method.shift >> 1;
+    stream->short_groups = !is_short ? 0 : fl_references_pay(stream) ? stream->short_groups + 1 : FL_MANY_SHORT;
+    stream->frames = 0;
+}
+
+/* Have a stream's open group coded, and moved to the log. */
 static int close_group(fl_store *store, size_t i, const fl_codecs *codecs) {
     fl_stream *stream = &store->streams[i];
     if (stream->frames == 0) {
@@ -114,23 +139,7 @@ static int close_group(fl_store *store, size_t i, const fl_codecs *codecs) {
             blob = NULL;
         }
     }
-    fl_segment *segment = &store->log.segments[stream->segment];
-    uint8_t *record = segment->bytes + segment->used;
-    size_t length = stream->staged;
-    if (blob != NULL) {
-        length = RECORD_PATCHES + blob_size;
-        put_header(record, RECORD_NUMBER + blob_size, PACKED, stream->frames);
-        put_u32(record + RECORD_HEADER, body);
-        memcpy(record + RECORD_PATCHES, blob, blob_size);
-    } else {
-        put_header(stream->staging, body, stream->staging[4], stream->frames);
-        fl_active->copy(record, stream->staging, length);
-    }
-    segment->reserved -= stream->staged;
-    append_record(store, i, stream->group, stream->segment, length, stream->frames);
-    const bool is_short = stream->frames < 1u << store->method.shift >> 1;
-    stream->short_groups = !is_short ? 0 : fl_references_pay(stream) ? stream->short_groups + 1 : FL_MANY_SHORT;
-    stream->frames = 0;
+    fl_end_group(store, i, blob, blob_size);
     return FL_OK;
 }
 
@@ -230,7 +239,7 @@ static int open_group(fl_store *store, size_t i, const uint8_t *frame, const fl_
     current_segment(store)->reserved += stream->staged;
     stream->group = group;
     stream->frames = 1;
-    set_location(store, i, group, FL_OPEN_BIT | i);
+    fl_set_location(store, i, group, FL_OPEN_BIT | i);
     return FL_OK;
 }
 

@@ -106,6 +106,17 @@ int64_t fl_patterns_intern(fl_patterns *patterns, const int32_t *offsets) {
     return (int64_t)number;
 }
 
+void fl_patterns_shorten(fl_patterns *patterns, size_t count) {
+    while (patterns->count > count) { /* the last one first: none was entered past it */
+        const uint32_t number = (uint32_t)--patterns->count;
+        size_t place = (size_t)hash_of(patterns->offsets + number * patterns->depth, patterns->depth);
+        while (patterns->table[place &= patterns->table_room - 1] != number) {
+            place++;
+        }
+        patterns->table[place] = 0;
+    }
+}
+
 /* -- indexes -------------------------------------------------------------------------------------------------------------- */
 
 int fl_index_init(fl_index *index, size_t cells, size_t n_streams) {
@@ -113,11 +124,11 @@ int fl_index_init(fl_index *index, size_t cells, size_t n_streams) {
     index->cells = cells;
     index->block_cells = fl_limits_in_use.block_rows * n_streams;
     index->blocks = (cells + index->block_cells - 1) / index->block_cells;
-    index->newest = fl_alloc(cells, sizeof *index->newest);
-    index->patterns = fl_alloc(cells, sizeof(uint16_t));
-    index->oldest = fl_alloc(index->blocks * n_streams, sizeof *index->oldest);
-    index->written = fl_alloc(index->blocks, 1);
-    if (!index->newest || !index->patterns || !index->oldest || !index->written) {
+    /* The largest first, so that it is the one which is told to have been refused. */
+    if ((index->newest = fl_alloc(cells, sizeof *index->newest)) == NULL ||
+        (index->patterns = fl_alloc(cells, sizeof(uint16_t))) == NULL ||
+        (index->oldest = fl_alloc(index->blocks * n_streams, sizeof *index->oldest)) == NULL ||
+        (index->written = fl_alloc(index->blocks, 1)) == NULL) {
         fl_index_free(index);
         return FL_NO_MEMORY;
     }

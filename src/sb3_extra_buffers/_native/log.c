@@ -32,6 +32,7 @@ int fl_log_init(fl_log *log, size_t segment_bytes, size_t n_streams) {
     memset(log, 0, sizeof *log);
     log->segment_bytes = segment_bytes;
     log->n_streams = n_streams;
+    log->kept = -1;
     return FL_OK;
 }
 
@@ -125,12 +126,21 @@ static void give_back(fl_log *log) {
     }
 }
 
-void fl_log_clear(fl_log *log) {
-    while (log->in_use > 0) { /* the newest first, so that the oldest, whose memory has been touched, is next */
+static void close_after(fl_log *log, int64_t last) {
+    while (log->in_use > 0 && log->order[log->in_use - 1] != last) {
         const uint32_t number = log->order[--log->in_use];
         clear_segment(log, &log->segments[number]);
         log->idle[log->n_idle++] = number;
     }
+}
+
+void fl_log_close_after(fl_log *log, int64_t segment) {
+    close_after(log, segment);
+    give_back(log);
+}
+
+void fl_log_clear(fl_log *log) {
+    close_after(log, -1); /* the newest first, so that the oldest, whose memory has been touched, is next */
 }
 
 static bool is_dead(const fl_log *log, const fl_segment *segment, const int64_t *oldest_group) {
@@ -151,7 +161,7 @@ void fl_log_release(fl_log *log, const int64_t *oldest_group) {
     for (size_t i = 0; i < log->in_use; i++) {
         const uint32_t number = log->order[i];
         fl_segment *segment = &log->segments[number];
-        if (i + 1 < log->in_use && is_dead(log, segment, oldest_group)) {
+        if (i + 1 < log->in_use && number != log->kept && is_dead(log, segment, oldest_group)) {
             clear_segment(log, segment);
             log->idle[log->n_idle++] = number;
         } else {

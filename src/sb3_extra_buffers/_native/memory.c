@@ -32,7 +32,7 @@ static bool is_refused(size_t size) {
 
 static bool product(size_t count, size_t size, size_t *bytes) {
     if (size != 0 && count > SIZE_MAX / 2 / size) {
-        refused_bytes = SIZE_MAX;
+        refused_bytes = FL_MORE_THAN_ALL;
         return false;
     }
     *bytes = count * size;

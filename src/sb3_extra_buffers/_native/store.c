@@ -83,12 +83,16 @@ static int make_streams(fl_store *store) {
         return FL_NO_MEMORY;
     }
     store->streams = fl_alloc(n, sizeof *store->streams);
-    store->numbers = fl_alloc(n * depth, sizeof *store->numbers);
+    store->numbers = fl_alloc(2 * n * depth, sizeof *store->numbers);
     store->entries = fl_alloc(FL_MAX_PARTS * n, sizeof *store->entries);
     store->memory = fl_alloc(n * each + spare + scratch, 1);
-    if (!store->streams || !store->numbers || !store->entries || !store->memory) {
+    store->before.streams = fl_alloc(n, sizeof *store->streams);
+    store->before.moved = fl_alloc(n, sizeof *store->before.moved);
+    if (!store->streams || !store->numbers || !store->entries || !store->memory || !store->before.streams ||
+        !store->before.moved) {
         return FL_NO_MEMORY;
     }
+    store->before.numbers = store->numbers + n * depth;
     uint8_t *memory = store->memory;
     for (size_t i = 0; i < n; i++) { /* all tails, then all last observations, then all staging */
         fl_stream *stream = &store->streams[i];
@@ -173,13 +177,15 @@ void fl_store_free(fl_store *store) {
     fl_free(store->streams);
     fl_free(store->numbers);
     fl_free(store->entries);
+    fl_free(store->before.streams);
+    fl_free(store->before.moved);
     fl_free(store->memory);
     fl_free(store);
 }
 
 int fl_new_index(fl_store *store, size_t cells) {
-    if (store->n_indexes >= INT32_MAX || cells > (size_t)INT64_MAX / 8) {
-        return FL_NO_MEMORY;
+    if (store->n_indexes >= INT32_MAX) {
+        return FL_INVALID;
     }
     fl_index **indexes = fl_resize(store->indexes, store->n_indexes + 1, sizeof *indexes);
     if (indexes == NULL) {
@@ -242,7 +248,8 @@ bool fl_layout_in_doubt(const fl_store *store) {
      * twice. No fewer observations are held than this; and all streams may begin an episode at the same time. */
     const uint64_t written = store->writes * store->n_streams;
     const uint64_t held = written < cells ? written : cells;
-    return store->strays > store->patience + 2 * store->n_streams + held / store->layout.depth;
+    return store->strays > store->patience &&
+           store->strays - store->patience > 2 * store->n_streams + held / store->layout.depth;
 }
 
 uint64_t fl_written_cells(const fl_store *store) {

@@ -106,9 +106,6 @@ static int write_other(fl_store *store, size_t i, const uint8_t *obs, const fl_c
             }
             stream->tail_is_newest = false; /* of what is saved while a codec works on the next frame */
             numbers[j] = stream->head;
-            if (stream->pinned == FL_NO_FRAME) {
-                stream->pinned = stream->head; /* in use, though no entry says so yet */
-            }
             known[count] = frame;
             known_as[count++] = stream->head;
         }
@@ -227,11 +224,10 @@ static int write_parts(fl_store *store, const fl_write_part *parts, size_t n_par
             const size_t i = (size_t)(cells ? cells[row] : first + (int64_t)row) % n;
             fl_stream *stream = &store->streams[i];
             const int result = write_observation(store, i, parts[part].obs + row * store->obs_bytes, codecs);
-            stream->known = result == FL_OK;
             if (result != FL_OK) {
-                stream->tail_is_newest = false;
                 return result;
             }
+            stream->known = true;
             store->entries[part * n + i] = stream->entry;
         }
         store->writes += together;
@@ -270,11 +266,14 @@ int fl_write(fl_store *store, const fl_write_part *parts, size_t n_parts, int64_
     }
     store->n_entries = n_parts * store->n_streams;
     memset(store->entries, 0, store->n_entries * sizeof *store->entries);
+    const fl_written what = {first, cells, count};
+    fl_remember(store, &what);
     const int result = write_parts(store, parts, n_parts, first, cells, count, codecs);
     store->n_entries = 0;
-    for (size_t i = 0; i < store->n_streams; i++) {
-        store->streams[i].pinned = FL_NO_FRAME;
+    if (result != FL_OK) {
+        fl_undo(store, &what, result == FL_NO_MEMORY ? NULL : codecs); /* not to ask for more of what there is none of */
     }
+    fl_forget(store);
     if (result != FL_OK) {
         return result;
     }

@@ -12,8 +12,8 @@ cimport numpy as cnp
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.float cimport FLT_MAX
 from libc.math cimport fabs, isfinite
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memmove
+from libc.stdint cimport SIZE_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memmove
 
 import os
 
@@ -27,7 +27,7 @@ cnp.import_array()
 cdef extern from "framelog.h":
     enum: FL_OK, FL_DAMAGED, FL_NO_MEMORY, FL_OUTSIDE, FL_CODEC, FL_NO_NUMBERS, FL_INVALID
     enum: FL_READ_AHEAD, FL_WRITE_AHEAD
-    size_t FL_NO_PATCH
+    size_t FL_NO_PATCH, FL_MORE_THAN_ALL
     ctypedef struct fl_layout:
         size_t item, outer, depth, part, planes, row
         bint can_turn, interleave
@@ -108,10 +108,19 @@ fl_watch_forks()  # if it cannot, nobody helps
 
 # -- codecs ------------------------------------------------------------------------------------------------------------------------
 
-cdef object _bytes_at(const uint8_t *data, size_t size):
-    """View memory of C, which the caller keeps for as long as the view is used."""
+# A codec gets arrays that own their memory: it may keep them, and so does the traceback of an error that it raises, for longer than
+# C keeps what they were made of.
+
+cdef object _copied(const uint8_t *data, size_t size):
     cdef cnp.npy_intp length = <cnp.npy_intp>size
-    return cnp.PyArray_SimpleNewFromData(1, &length, cnp.NPY_UINT8, <void *>data)
+    array = cnp.PyArray_SimpleNew(1, &length, cnp.NPY_UINT8)
+    memcpy(cnp.PyArray_DATA(array), data, size)
+    return array
+
+
+cdef object _zeros(size_t size):
+    cdef cnp.npy_intp length = <cnp.npy_intp>size
+    return cnp.PyArray_ZEROS(1, &length, cnp.NPY_UINT8, 0)
 
 
 cdef int _code_of(object error) except *:
@@ -125,7 +134,7 @@ cdef int _encode(void *context, int which, const uint8_t *data, size_t size, con
     cdef bytes coded
     try:
         codec = store._group_codec if which else store._frame_codec
-        coded = codec.encode(_bytes_at(data, size))
+        coded = codec.encode(_copied(data, size))
     except BaseException as error:
         store._errors.append(error)
         return _code_of(error)
@@ -140,7 +149,11 @@ cdef int _decode(void *context, int which, const uint8_t *blob, size_t blob_size
     cdef Store store = <Store>context
     try:
         codec = store._group_codec if which else store._frame_codec
-        codec.decode(_bytes_at(blob, blob_size), _bytes_at(data, size))
+        out = _zeros(size)
+        codec.decode(_copied(blob, blob_size), out)
+        if <size_t>cnp.PyArray_NBYTES(out) != size:
+            raise ValueError(f"a codec must fill its output, not change the size of it from {size} to {out.nbytes} bytes")
+        memcpy(data, cnp.PyArray_DATA(out), size)
     except BaseException as error:
         store._errors.append(error)
         return FL_DAMAGED if isinstance(error, CodecError) else _code_of(error)
@@ -204,14 +217,12 @@ cdef class Store:
     cdef object _lock
     cdef int _abandoned
 
-    def __init__(self, layout, n_streams, frame_codec, group_codec, references, shift, lock, image=None):
+    def __cinit__(self, layout, n_streams, frame_codec, group_codec, references, shift, lock, image=None):
         cdef fl_layout sizes = _layout_of(layout)
         cdef fl_method method
         cdef const char *what = NULL
         cdef int result = FL_OK
         cdef bytes data
-        if self._store is not NULL:
-            raise RuntimeError("a store is made once")
         method.references, method.packs, method.shift = references, group_codec is not None, shift
         self._frame_codec, self._group_codec = frame_codec, group_codec
         self._acquire, self._release = lock.acquire, lock.release
@@ -259,10 +270,13 @@ cdef class Store:
             return 0
         errors, self._errors = self._errors, []
         if result == FL_CODEC or (result == FL_NO_MEMORY and errors):
-            raise errors[0]
+            # Undoing what has failed may have been interrupted by something that must not be lost.
+            raise next((error for error in errors if not isinstance(error, Exception)), errors[0])
         if result == FL_NO_MEMORY:
+            refused = fl_refused_bytes()
+            size = "more bytes than can be addressed" if refused == FL_MORE_THAN_ALL else f"{refused:,} bytes"
             raise MemoryError(
-                f"out of memory: {fl_refused_bytes():,} bytes for compressed observations were refused by the system; "
+                f"out of memory: {size} for compressed observations were refused by the system; "
                 "what is stored so far is unharmed"
             )
         if result == FL_OUTSIDE:
@@ -420,9 +434,10 @@ cdef class Store:
 
         :param count: How many, of all arrays together
         """
+        cdef size_t each = self._store.obs_bytes
         self._acquire()
         try:
-            if fl_shares(self._store, count * self._store.obs_bytes) and _cores() > 1:
+            if fl_shares(self._store, count * each if count <= SIZE_MAX // each else SIZE_MAX) and _cores() > 1:
                 fl_call_helper()
         finally:
             self._release()
@@ -639,18 +654,25 @@ def find_leaves(double[::1] sums, const double[::1] targets, int64_t[::1] leaves
 #
 # What NumPy finds out about two arrays that fit as they are takes longer than to copy a few numbers.
 
+cdef bint _same_type(cnp.dtype a, cnp.dtype b):
+    """Whether two types are the same. What comes from a pickle, or from another process, has types that are other objects."""
+    if a.type_num == b.type_num and a.type_num < cnp.NPY_OBJECT:  # nearly always
+        return a.byteorder == b.byteorder
+    return cnp.PyArray_EquivTypes(a, b)
+
+
 def is_plain(value, dtype, tuple shape):
     """
     Tell whether something is an array of exactly this kind.
 
     :param value: Anything
-    :param dtype: The very object that arrays of this type have
-    :param shape: Their shape
+    :param dtype: Type of its elements; None for none that would do
+    :param shape: Its shape
     :return: Whether it is
     """
     cdef int axis
-    if type(value) is not cnp.ndarray or <void *>cnp.PyArray_DESCR(value) != <void *>dtype or (
-        cnp.PyArray_NDIM(value) != len(shape)
+    if type(value) is not cnp.ndarray or dtype is None or cnp.PyArray_NDIM(value) != len(shape) or (
+        not _same_type((<cnp.ndarray>value).descr, dtype)
     ):
         return False
     for axis in range(cnp.PyArray_NDIM(value)):
@@ -683,7 +705,7 @@ cdef bint _copy_numbers(cnp.ndarray target, Py_ssize_t row, cnp.ndarray value):
     cdef float *floats = <float *>to
     cdef Py_ssize_t i, count = cnp.PyArray_SIZE(value)
     cdef int kind = cnp.PyArray_TYPE(value)
-    if cnp.PyArray_DESCR(value) == cnp.PyArray_DESCR(target) and kind < cnp.NPY_OBJECT:
+    if kind == cnp.PyArray_TYPE(target) and kind < cnp.NPY_OBJECT:  # neither is swapped
         memmove(to, given, <size_t>cnp.PyArray_NBYTES(value))
     elif cnp.PyArray_TYPE(target) == cnp.NPY_FLOAT32 and kind == cnp.NPY_BOOL:
         for i in range(count):
@@ -782,6 +804,17 @@ def refuse_allocation(int64_t after):
     return fl_refuse_allocation(after)
 
 
+# The most that each may be: offsets in a segment have 32 bits, narrow patterns 16. The least is 1, and a group of frame numbers.
+_MOST = {
+    "first_room": 1 << 32,
+    "block_rows": 1 << 32,
+    "min_segment": 1 << 28,
+    "first_check": 1 << 62,
+    "narrow_patterns": 1 << 16,
+    "frame_numbers": 1 << 32,
+}
+
+
 def set_limits(**limits):
     """
     Change sizes that stores are made with, so that what is rare comes often. An image is only for stores of the same sizes.
@@ -792,6 +825,12 @@ def set_limits(**limits):
     global fl_limits_in_use
     cdef fl_limits wanted = fl_limits_in_use
     cdef dict before = wanted
+    for name, value in limits.items():
+        if name not in _MOST:
+            raise TypeError(f"there is no limit {name!r}; there are {', '.join(_MOST)}")
+        least = 128 if name == "frame_numbers" else 1
+        if not least <= value <= _MOST[name]:
+            raise ValueError(f"{name} must be from {least} to {_MOST[name]}, not {value}")
     wanted = {**before, **limits}
     fl_limits_in_use = wanted
     return before
@@ -829,7 +868,7 @@ def apply_patch(const uint8_t[::1] patch, uint8_t[::1] frame, size_t size, size_
     :param row: Bytes of a row; 0 for none
     :return: Bytes of the patch; -1 where it is damaged
     """
-    if patch.shape[0] < FL_READ_AHEAD or frame.shape[0] < <Py_ssize_t>size + FL_WRITE_AHEAD:
+    if patch.shape[0] < FL_READ_AHEAD or frame.shape[0] < FL_WRITE_AHEAD or size > <size_t>frame.shape[0] - FL_WRITE_AHEAD:
         raise ValueError("there is not enough memory after the patch or the frame")
     cdef size_t length = fl_patch_length(&patch[0], <size_t>patch.shape[0] - FL_READ_AHEAD)
     if length == 0 or not fl_active.apply(&patch[0], length, &frame[0], size, row):

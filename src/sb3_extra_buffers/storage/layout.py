@@ -172,7 +172,7 @@ def memory_order(obs: npt.NDArray[Any], layout: FrameLayout) -> tuple[ByteArray,
     flags = obs.flags
     turned = not flags.c_contiguous and layout.is_turned(obs)
     memory = obs.ravel("K" if turned else "C")
-    if memory.dtype is not _BYTES:
+    if memory.dtype != _BYTES:
         memory = memory.view(_BYTES)
     # Compiled code knows only one kind of array.
     return memory if flags.writeable else memory.copy(), turned
