@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import statistics
 import time
 from collections.abc import Sequence
@@ -169,7 +170,7 @@ def measure(played: Played, method: str | None, report: Report) -> Measured:
 
     buffer = make_buffer(played, rows, method)
     times: list[int] = []
-    largest = 0
+    largest = mmap.PAGESIZE  # less cannot be seen, and a ratio to nothing is none
 
     def fill(count: int, done: int) -> None:
         nonlocal largest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.demo.figures import Comparison, Plan
 from sb3_extra_buffers.cli.errors import FAILED, OK, UsageError, require_extra
-from sb3_extra_buffers.cli.options import invocation, new_command, whole_number
+from sb3_extra_buffers.cli.options import LEVELS, invocation, new_command, whole_number
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer
@@ -35,7 +35,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--game", default="MsPacman", help="Atari game: Pong, or a full id such as PongNoFrameskip-v4")
     parser.add_argument("--size", type=whole_number(64), default=16_000, metavar="N", help="transitions in the buffer")
-    parser.add_argument("--method", help="compression method, for example zstd-3 or rle-jit (default: the package's default)")
+    parser.add_argument("--method", help=f"compression method, for example zstd/3 (default: the package's default); {LEVELS}")
     parser.add_argument("--n-envs", type=whole_number(1, MAX_ENVS), default=4, metavar="N", help="games played side by side")
     parser.add_argument("--train-steps", type=whole_number(64), default=1_000, metavar="N", help="steps to train DQN")
     parser.add_argument(
