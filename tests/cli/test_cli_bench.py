@@ -186,3 +186,38 @@ def test_factors() -> None:
     for text in ("fast", "0", "-1", "inf", "nan"):
         with pytest.raises(argparse.ArgumentTypeError, match="factor"):
             times_as_long(text)
+
+
+PICTURES = [
+    [("delta", 2.85e6, 15, 159), ("delta-zstd", 2.77e6, 14, 1003), ("zstd-3", 5.39e6, 68, 6131), ("gzip1", 5e6, 207, 75_090)],
+    [("delta", 118e6, 9_999, 234), ("rle-jit", 61e6, 75, 42)],
+    [("a-method-with-a-long-name/-100", 1e3, 1e6, 1e7)],
+]
+
+
+@pytest.mark.parametrize("rows", PICTURES)
+def test_figures_in_the_picture_cross_no_line_and_have_one_unit(rows: list[tuple[str, float, float, float]]) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from sb3_extra_buffers.cli.bench.plot import make_figure
+
+    sb3 = replace(SB3, memory_bytes=119_000_000, add_full_us=75.0, sample_us=234.0)
+    ours = [
+        replace(sb3, method=name, memory_bytes=int(memory), add_full_us=add, sample_us=sample)
+        for name, memory, add, sample in rows
+    ]
+    figure = make_figure(results(sb3=sb3, ours=ours))
+    FigureCanvasAgg(figure).draw()
+    charts = figure.axes
+    assert len(charts) == 3
+    for number, chart in enumerate(charts):
+        values, ratios = chart.texts[::2], chart.texts[1::2]
+        assert len(values) == len(ratios) == len(rows)
+        unit = chart.get_title("left").rstrip(")").split()[-1]
+        assert {text.get_text().split()[1] for text in values} == {unit}
+        assert all(text.get_text().endswith("x") for text in ratios)
+        right = charts[number + 1].get_window_extent().x0 if number < 2 else figure.bbox.x1
+        for value, ratio in zip(values, ratios, strict=True):
+            assert chart.get_window_extent().x1 < value.get_window_extent().x0
+            assert value.get_window_extent().x1 < ratio.get_window_extent().x0
+            assert ratio.get_window_extent().x1 <= right

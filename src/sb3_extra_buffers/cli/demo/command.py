@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,17 +151,26 @@ def compare(plan: Plan, compressed_class: type[ReplayBuffer], console: Any) -> C
         (ReplayBuffer, {}),
         (compressed_class, {"compression_method": plan.method}),
     ]
-    names = ["SB3's buffer", "ours"]
-    stages = [Stage(f"Play {game_title(plan.env_id)}, fill {name}", plan.played, "transitions") for name in names]
-    stages += [Stage(f"Train DQN with {name}", plan.train_steps, "steps") for name in names]
-    results: list[Any] = []
+    # One stage for both sides, which are done at the same time: a time of each would read as that of its buffer.
+    stages = [
+        Stage(f"Play {game_title(plan.env_id)} into SB3's buffer and ours, by turns", 2 * plan.played, "transitions"),
+        Stage("Train DQN with SB3's buffer and ours, side by side", 2 * plan.train_steps, "steps"),
+    ]
     with show_stages(console, stages) as shown:
+
+        def run_both(number: int, task: Callable[..., Any], in_turns: bool) -> list[Any]:
+            report, done = shown.begin(number), [0, 0]
+
+            def report_side(side: int, count: int) -> None:
+                done[side] = count
+                report(sum(done))
+
+            calls = [Call(task, (plan, *buffers[side]), partial(report_side, side)) for side in (0, 1)]
+            return run_in_children(*calls, in_turns=in_turns)
+
         # What is timed takes turns, so that each has the machine to itself; of training only the weights count.
-        for together, in_turns in (([0, 1], True), ([2, 3], False)):
-            calls = [
-                Call(fill if number < 2 else train, (plan, *buffers[number % 2]), shown.begin(number)) for number in together
-            ]
-            results += run_in_children(*calls, in_turns=in_turns)
-            for number in together:
-                shown.end(number)
-    return Comparison(plan, *results)
+        fillings = run_both(0, fill, in_turns=True)
+        shown.end(0)
+        trainings = run_both(1, train, in_turns=False)
+        shown.end(1)
+    return Comparison(plan, *fillings, *trainings)
