@@ -35,6 +35,12 @@ class Spots(gym.Env[Any, Any]):
             self.observation_space = spaces.Tuple((picture, picture))
         elif kind == "buttons":
             self.action_space = spaces.MultiBinary(3)
+        elif kind == "mission":  # as MiniGrid
+            self.observation_space = spaces.Dict({"image": picture, "mission": spaces.Text(100)})
+        elif kind == "nested":
+            self.observation_space = spaces.Dict({"image": picture, "arm": spaces.Dict({"joint": spaces.Discrete(3)})})
+        elif kind == "two_hands":
+            self.action_space = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -74,7 +80,7 @@ class Blind(Spots):
 
 
 gym.register("Spots-v0", "cli_envs:Spots")
-for _kind in ("continuous", "dict", "tuple", "buttons"):
+for _kind in ("continuous", "dict", "tuple", "buttons", "mission", "nested", "two_hands"):
     gym.register(f"Spots-{_kind}-v0", "cli_envs:Spots", kwargs={"kind": _kind})
 gym.register("Broken-v0", "cli_envs:Broken")
 gym.register("Blind-v0", "cli_envs:Blind")

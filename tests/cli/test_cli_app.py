@@ -123,6 +123,52 @@ def test_wrong_usage(options: list[str], words: list[str], tmp_path: Path, capsy
     assert "Traceback" not in message
 
 
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["recomend", "Pong"], "did you mean recommend instead of recomend?"),
+        (["recommend", "Pong", "--sped", "1.2"], "did you mean --speed instead of --sped?"),
+        (["recommend", "--sped=1.2"], "did you mean --speed instead of --sped?"),
+        (["bench", "Pong", "--no-plto"], "did you mean --no-plot instead of --no-plto?"),
+        (["record", "Pong", "--frames", "rendr"], "did you mean render instead of rendr?"),
+        (["completion", "bsh"], "did you mean bash instead of bsh?"),
+        (["--versoin"], "did you mean --version instead of --versoin?"),
+    ],
+)
+def test_the_nearest_word_is_suggested(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.rstrip().endswith(words)
+
+
+@pytest.mark.parametrize(
+    "argv", [["qqqq", "--versoin"], ["recommend", "Pong", "--qqqqqq"], ["recommend", "--", "--sped", "1"]]
+)
+def test_nothing_is_suggested_that_is_far_off(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    assert end.value.code == 2 and "did you mean" not in capsys.readouterr().err
+
+
+def test_what_a_minus_before_a_level_means_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("demo", "bench", "recommend"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert "zstd/3 or zstd3 is level 3, but zstd-3 is level -3" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_an_error_of_the_system_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "bench.json").mkdir()  # so that the file cannot take its place
+    pytest.importorskip("rich")
+    assert main(["bench", "CartPole-v1", "--size", "64", "--methods", "gzip", "--no-plot", "--output", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert "bench.json" in error and "Traceback" not in error
+
+
 @pytest.mark.parametrize("option", ["--size", "--n-envs", "--train-steps", "--seed"])
 @pytest.mark.parametrize("value", ["-1", "many"])
 def test_wrong_numbers(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,7 @@
-"""The benchmark and the recommendation: small ones from end to end, what they choose, and that their lines run."""
+"""The benchmark: a small one from end to end, what it measures, and how options are read."""
 
 import argparse
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +10,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.environments import Environments, find_environment
-from sb3_extra_buffers.cli.errors import CommandError, UsageError
 from sb3_extra_buffers.cli.options import byte_count, times_as_long
 
 for module in ("matplotlib", "psutil", "rich"):
@@ -26,8 +21,6 @@ for module in ("matplotlib", "psutil", "rich"):
 from sb3_extra_buffers.cli.bench.compare import Results, Source  # noqa: E402
 from sb3_extra_buffers.cli.measuring import Measured, batch_digest, make_buffer, measure  # noqa: E402
 from sb3_extra_buffers.cli.played import Played, play  # noqa: E402
-from sb3_extra_buffers.cli.recommend.choice import Candidate, candidates, choose  # noqa: E402
-from sb3_extra_buffers.cli.recommend.script import choose_algorithm, write_script  # noqa: E402
 
 SB3 = Measured(None, 1000, 1000, 10.0, 10.0, 30.0, "a")
 
@@ -195,92 +188,36 @@ def test_factors() -> None:
             times_as_long(text)
 
 
-FIGURES = st.lists(st.tuples(st.integers(1, 2000), st.floats(1, 200)), min_size=1, max_size=5)
-
-
-@given(FIGURES, st.one_of(st.none(), st.integers(1, 50_000)), st.one_of(st.none(), st.floats(0.1, 5)))
-def test_the_best_is_the_best(figures: list[tuple[int, float]], memory: int | None, speed: float | None) -> None:
-    measured = [SB3, *(replace(SB3, method=str(n), stored_bytes=size, sample_us=us) for n, (size, us) in enumerate(figures))]
-    among = candidates(measured, transitions=10, buffer_size=100)
-    assert among[0].time == 1 and among[0].buffer_bytes == 10_000
-    limit = speed or (1.5 if memory is None else float("inf"))
-    allowed = [each for each in among if each.time <= limit and each.buffer_bytes <= (memory or float("inf"))]
-    if not allowed:
-        with pytest.raises(CommandError, match=r"Try --(speed|buffer-size)"):
-            choose(among, memory, speed, 100)
-        return
-    best, reason = choose(among, memory, speed, 100)
-    assert best in allowed and reason
-    if memory is None:
-        assert best.buffer_bytes == min(each.buffer_bytes for each in allowed)
-    else:
-        assert best.time == min(each.time for each in allowed)
-
-
-def test_what_fits_is_suggested() -> None:
-    among = [Candidate(None, 1000.0, 1.0, SB3), Candidate("delta", 100.0, 1.0, SB3)]
-    with pytest.raises(CommandError, match=r"delta, takes about 100 B\. Try --buffer-size 50 "):
-        choose(among, 50, None, buffer_size=100)
-
-
-SCRIPTS = [
-    ("cli_envs:Spots-v0", "DQN", "CompressedReplayBuffer", 1),
-    ("cli_envs:Spots-v0", "PPO", "CompressedRolloutBuffer", 2),
-    ("cli_envs:Spots-continuous-v0", "SAC", "CompressedReplayBuffer", 1),
-    ("cli_envs:Spots-dict-v0", "DQN", "CompressedDictReplayBuffer", 1),
-    ("cli_envs:Spots-buttons-v0", "PPO", "CompressedRolloutBuffer", 1),
+PICTURES = [
+    [("delta", 2.85e6, 15, 159), ("delta-zstd", 2.77e6, 14, 1003), ("zstd-3", 5.39e6, 68, 6131), ("gzip1", 5e6, 207, 75_090)],
+    [("delta", 118e6, 9_999, 234), ("rle-jit", 61e6, 75, 42)],
+    [("a-method-with-a-long-name/-100", 1e3, 1e6, 1e7)],
 ]
 
 
-@pytest.mark.usefixtures("in_this_process")
-@pytest.mark.parametrize(("env_id", "algorithm", "buffer", "stack"), SCRIPTS)
-def test_scripts_run(env_id: str, algorithm: str, buffer: str, stack: int) -> None:
-    played = play(Environments(env_id, 2, stack), 4, ignore)
-    assert choose_algorithm(algorithm, played.action_space) == algorithm
-    script = write_script(Environments(env_id, 2, stack), played.observation_space, algorithm, "gzip/1", 64)
-    assert buffer in script and script.endswith("model.learn(total_timesteps=10_000)\n")
-    space: dict[str, Any] = {}
-    exec(script.replace("total_timesteps=10_000", "total_timesteps=60"), space)
-    held = getattr(space["model"], "replay_buffer", None) or space["model"].rollout_buffer
-    assert type(held).__name__ == buffer and held.memory_usage().stored_bytes > 0
+@pytest.mark.parametrize("rows", PICTURES)
+def test_figures_in_the_picture_cross_no_line_and_have_one_unit(rows: list[tuple[str, float, float, float]]) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    from sb3_extra_buffers.cli.bench.plot import make_figure
 
-def test_algorithms_and_actions() -> None:
-    assert choose_algorithm(None, gym.spaces.Discrete(3)) == "DQN"
-    assert choose_algorithm(None, gym.spaces.Box(-1, 1, (2,))) == "SAC"
-    assert choose_algorithm(None, gym.spaces.MultiBinary(2)) == "PPO"
-    with pytest.raises(UsageError, match=r"DQN cannot act in Box.*SAC, TD3, DDPG, PPO, A2C"):
-        choose_algorithm("DQN", gym.spaces.Box(-1, 1, (2,)))
-
-
-def test_recommend_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("ale_py")
-    options = ["--size", "200", "--n-envs", "2", "--methods", "gzip1", "--memory", "1GB"]
-    assert main(["recommend", "Pong", *options]) == 0
-    shown = capfd.readouterr().out
-    assert "Best: gzip" in shown and "5.64 GB" in shown and "the fastest whose observations fit in 1.00 GB" in shown
-    script = shown[shown.index("from stable_baselines3 import DQN") :]
-    path = tmp_path / "train.py"
-    # As a user runs it, but for its length.
-    path.write_text(script.replace("10_000", "150"), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.usefixtures("in_this_process")
-def test_recommend_says_when_there_is_nothing_to_gain(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["recommend", "CartPole-v1", "--size", "100", "--methods", "gzip"]) == 0
-    shown = capfd.readouterr().out
-    assert "Best: SB3's own (an observation takes only 16 bytes" in shown
-    assert "sb3_extra_buffers" not in shown and 'DQN(\n    "MlpPolicy"' in shown
-
-
-@pytest.mark.usefixtures("in_this_process")
-def test_recommend_prints_the_script_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    argv = ["recommend", "cli_envs:Spots-v0", "--size", "100", "--methods", "gzip1", "--script", "--algorithm", "ppo"]
-    assert main([*argv, "--speed", "100"]) == 0
-    shown = capfd.readouterr().out
-    assert shown.startswith("from stable_baselines3 import PPO\n")
-    compile(shown, "train.py", "exec")
-    assert main([*argv, "--memory", "1kB"]) == 1
-    assert "do not fit in 1.00 kB" in capfd.readouterr().err
+    sb3 = replace(SB3, memory_bytes=119_000_000, add_full_us=75.0, sample_us=234.0)
+    ours = [
+        replace(sb3, method=name, memory_bytes=int(memory), add_full_us=add, sample_us=sample)
+        for name, memory, add, sample in rows
+    ]
+    figure = make_figure(results(sb3=sb3, ours=ours))
+    FigureCanvasAgg(figure).draw()
+    charts = figure.axes
+    assert len(charts) == 3
+    for number, chart in enumerate(charts):
+        values, ratios = chart.texts[::2], chart.texts[1::2]
+        assert len(values) == len(ratios) == len(rows)
+        unit = chart.get_title("left").rstrip(")").split()[-1]
+        assert {text.get_text().split()[1] for text in values} == {unit}
+        assert all(text.get_text().endswith("x") for text in ratios)
+        right = charts[number + 1].get_window_extent().x0 if number < 2 else figure.bbox.x1
+        for value, ratio in zip(values, ratios, strict=True):
+            assert chart.get_window_extent().x1 < value.get_window_extent().x0
+            assert value.get_window_extent().x1 < ratio.get_window_extent().x0
+            assert ratio.get_window_extent().x1 <= right

@@ -74,6 +74,9 @@ def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert "recommend Pong" in shown.out and "bench Pong" in shown.out and "view Pong.rec" in shown.out
     # Sparse lines, and nothing of what games and libraries say for themselves.
     assert shown.err and all(line.startswith("[") for line in shown.err.splitlines()), shown.err
+    # The two sides take turns: no time is given as if it were that of one.
+    ends = [line for line in shown.err.splitlines() if "done in" in line]
+    assert len(ends) == 2 and all("SB3's buffer and ours" in line for line in ends), ends
 
     figures = json.loads((output / "demo.json").read_text(encoding="utf-8"))
     assert figures["plan"]["transitions"] == 400

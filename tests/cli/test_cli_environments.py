@@ -1,9 +1,13 @@
 """Names of environments: any spelling, and what is said when there is none."""
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import sb3_extra_buffers
 from sb3_extra_buffers.cli.environments import Environments, default_stack, find_environment, make_environments
 from sb3_extra_buffers.cli.errors import UsageError
 
@@ -61,11 +65,44 @@ def test_a_missing_extra_is_named(name: str, module: str, extra: str, monkeypatc
     [
         ("cli_envs:Broken-v0", "cannot make cli_envs:Broken-v0: RuntimeError: the simulator is not licensed"),
         ("cli_envs:Spots-tuple-v0", "no SB3 buffer can hold"),
+        ("cli_envs:Spots-mission-v0", r"'mission' \(Text\).*no SB3 buffer can hold.*FilterObservation\(env, \['image'\]\)"),
+        ("cli_envs:Spots-nested-v0", r"'arm' \(Dict\).*no SB3 buffer can hold.*FilterObservation\(env, \['image'\]\)"),
+        ("cli_envs:Spots-two_hands-v0", r"acts in Tuple\(.*no SB3 buffer can hold"),
     ],
 )
 def test_what_cannot_be_played(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_environments(Environments(name))
+
+
+ENVS_HERE = """
+import gymnasium as gym
+
+gym.register("Mine-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=20)
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [["bench", "--size", "64", "--no-plot", "--methods", "gzip"], ["record", "--frames", "none"]]
+)
+def test_a_module_in_the_current_folder_is_found(command: list[str], tmp_path: Path) -> None:
+    # As the console script is started: not the current folder but that of the script is on the path.
+    script = tmp_path / "bin" / "sb3-extra-buffers"
+    script.parent.mkdir()
+    script.write_text("import sys\nfrom sb3_extra_buffers.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n")
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "envs_of_mine.py").write_text(ENVS_HERE)
+    done = subprocess.run(
+        [sys.executable, str(script), command[0], "envs_of_mine:Mine-v0", *command[1:]],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(sb3_extra_buffers.__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_stacks() -> None:

@@ -88,6 +88,16 @@ def test_unknown_names_list_the_methods_and_suggest_the_nearest(method: str, nea
         assert ", ".join(NAMES) in str(caught.value)
 
 
+@pytest.mark.parametrize("method", ["delta", "delta-zstd", "delta-gzip/5", "Delta"])
+def test_delta_is_said_to_be_a_method_of_buffers(method: str) -> None:
+    for call in (parse_method, make_codec):
+        with pytest.raises(
+            ValueError, match=rf"buffers and of CompressedArray \(compression_method='{method}'\), not a codec"
+        ) as e:
+            call(method)
+        assert ", ".join(NAMES) in str(e.value) and "did you mean" not in str(e.value)
+
+
 @pytest.mark.parametrize("method", ["lz4", "lz45", "lz4/5", "lz4-5", "lz4-frame5", "LZ4-block9"])
 def test_lz4_needs_the_slash(method: str) -> None:
     with pytest.raises(ValueError, match=r"did you mean 'lz4-.*after a slash, as in 'lz4-frame/5'"):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sb3_extra_buffers import __version__
 from sb3_extra_buffers.cli import bench, completion, demo, export, inspect_file, recommend, record, view
 from sb3_extra_buffers.cli.errors import FAILED, INTERRUPTED, WRONG_USAGE, CommandError
-from sb3_extra_buffers.cli.options import PROGRAM, HelpFormatter
+from sb3_extra_buffers.cli.options import PROGRAM, HelpFormatter, Parser
 
 # A command is a module with `add_command`; it sets `run`, which takes the options and returns the exit code.
 COMMANDS = (demo, bench, recommend, record, export, view, inspect_file, completion)
@@ -23,8 +23,8 @@ _EPILOG = f"""examples:
 
 exit codes:
   0    all is well
-  1    a comparison failed, nothing fits the budget, or a file is damaged or suspicious
-  2    wrong usage: an option, a name, or something that has to be installed first
+  1    a comparison failed, nothing fits the budget, or a file is suspicious
+  2    what you can fix: an option, a name, a file, or something that has to be installed first
   130  interrupted by Ctrl-C; files are written whole or not at all
 
 `{PROGRAM} COMMAND --help` explains a command."""
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     :return: The parser
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROGRAM,
         description="Stable-Baselines3 buffers that keep observations losslessly compressed.",
         epilog=_EPILOG,
@@ -74,3 +74,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Who read what we print has gone, as `head` does. What is left would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except OSError as error:  # a full disk, say; the same in every command
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return WRONG_USAGE

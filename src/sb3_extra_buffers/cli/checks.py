@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from sb3_extra_buffers.cli.errors import UsageError
@@ -39,12 +40,28 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"cannot write into {folder}")
 
 
-def check_new_file(path: Path, suffixes: tuple[str, ...] = ()) -> None:
+def check_not_an_input(path: Path, inputs: Iterable[Path | None]) -> None:
     """
-    Check that a file can be written.
+    Check that a file to write is none of those that are read, under whatever name or link.
+
+    :param path: The file to write
+    :param inputs: Files that are read; None for one that was not given
+    """
+    for source in inputs:
+        if source is not None and path.exists() and source.exists() and os.path.samefile(path, source):
+            raise UsageError(f"{path} is {source} itself, which is read here and must not be overwritten: name another output")
+
+
+def check_new_file(
+    path: Path, suffixes: tuple[str, ...] = (), inputs: Iterable[Path | None] = (), replace: bool = False
+) -> None:
+    """
+    Check that a file can be written, and that nothing is lost by it.
 
     :param path: The file
     :param suffixes: What its name may end with; anything if empty
+    :param inputs: Files that are read, which must not be overwritten whatever the user says
+    :param replace: Whether the user said that an existing file may be replaced
     """
     if suffixes and path.suffix.lower() not in suffixes:
         raise UsageError(f"{path} must end with {' or '.join(suffixes)}")
@@ -54,6 +71,9 @@ def check_new_file(path: Path, suffixes: tuple[str, ...] = ()) -> None:
         raise UsageError(f"there is no folder {path.parent}; create it first")
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"cannot write into {path.parent}")
+    check_not_an_input(path, inputs)
+    if path.exists() and not replace:
+        raise UsageError(f"{path} already exists; --force replaces it, or name another output")
 
 
 def check_file(path: Path) -> None:

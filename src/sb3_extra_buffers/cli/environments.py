@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,6 +80,7 @@ def find_environment(name: str) -> str:
     _register()
     module, colon, env_id = name.rpartition(":")
     if colon:
+        _look_in_the_current_folder()
         with _explained(f"cannot import {module!r}"):
             importlib.import_module(module)
         if env_id not in gym.registry:
@@ -89,6 +92,12 @@ def find_environment(name: str) -> str:
     if plain(name) in titles:
         return titles[plain(name)]
     raise UsageError(_unknown(name, titles))
+
+
+def _look_in_the_current_folder() -> None:
+    """Find modules as ``python -m`` does, which the console script does not; spawned processes take the path over."""
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())
 
 
 def _unknown(name: str, titles: dict[str, str]) -> str:
@@ -153,7 +162,6 @@ def make_environments(wanted: Environments, whole_games: bool = False) -> VecEnv
         else:
             spec = gym.spec(wanted.env_id.rpartition(":")[2])  # its module has been imported
             venv = make_vec_env(_maker(spec), wanted.n_envs, wanted.seed, vec_env_cls=DummyVecEnv)
-    _check_space(venv.observation_space, wanted.env_id)
     if wanted.stack is None or wanted.stack < 2:
         return venv
     with _explained(f"cannot stack {wanted.stack} observations of {wanted.env_id}"):
@@ -166,23 +174,40 @@ def _maker(spec: gym.envs.registration.EnvSpec) -> Any:
 
         # What can show itself as pictures does, so that it can be recorded; what cannot is made all the same.
         try:
-            return gym.make(spec, render_mode="rgb_array", **options)
+            env = gym.make(spec, render_mode="rgb_array", **options)
         except TypeError:
-            return gym.make(spec, **options)
+            env = gym.make(spec, **options)
+        _check_spaces(env, spec.id)  # before SB3 trips over them
+        return env
 
     return make
 
 
-def _check_space(space: gym.Space[Any], env_id: str) -> None:
+def _check_spaces(env: gym.Env[Any, Any], env_id: str) -> None:
     from gymnasium import spaces
 
-    parts = list(space.spaces.values()) if isinstance(space, spaces.Dict) else [space]
-    for part in parts:
-        if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+    def holdable(part: gym.Space[Any]) -> bool:
+        return isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+    if not holdable(env.action_space):
+        raise UsageError(f"{env_id} acts in {env.action_space}, which no SB3 buffer can hold: wrap it, and register that")
+    space = env.observation_space
+    if not isinstance(space, spaces.Dict):
+        if not holdable(space):
             raise UsageError(
                 f"{env_id} observes {space}, which no SB3 buffer can hold: wrap it so that observations are arrays, or a "
                 "Dict of arrays, and register that"
             )
+        return
+    bad = {key: part for key, part in space.spaces.items() if not holdable(part)}
+    if bad:
+        named = ", ".join(f"{key!r} ({type(part).__name__})" for key, part in bad.items())
+        rest = [key for key in space.spaces if key not in bad]
+        leave_out = f"leave it out with gymnasium.wrappers.FilterObservation(env, {rest}), or " if rest else ""
+        raise UsageError(
+            f"{env_id} observes {named} in its Dict, which no SB3 buffer can hold: {leave_out}turn it into an array with a "
+            "wrapper of yours; register that under a name of your own, and write MODULE:ID"
+        )
 
 
 def default_stack(env_id: str) -> int | None:

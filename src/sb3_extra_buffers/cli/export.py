@@ -39,6 +39,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--fps", type=whole_number(1, 240), metavar="N", help="frames per second (default: as recorded, or 30)"
     )
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
     parser.set_defaults(run=run)
 
 
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     if (output is None) == (options.minari is None):
         raise UsageError("say what to make: the name of a file that ends with .mp4, .gif or .png, or --minari DATASET_ID")
     if output is not None:
-        check_new_file(output, _SUFFIXES)
+        check_new_file(output, _SUFFIXES, [options.recording], options.force)
     recording = load(options.recording)
     try:
         if output is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
 
 from sb3_extra_buffers.cli.children import Report
 from sb3_extra_buffers.cli.memory import resident_bytes, resident_bytes_after_release
-from sb3_extra_buffers.cli.played import Played
+from sb3_extra_buffers.cli.played import Played, Transition
 from sb3_extra_buffers.cli.silence import hush
-from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.compressed import (
+    CompressedDictReplayBuffer,
+    CompressedDictRolloutBuffer,
+    CompressedReplayBuffer,
+    CompressedRolloutBuffer,
+)
 
 BATCH_SIZE = 32
 _WARM_UP_ROWS = 16
@@ -27,6 +33,20 @@ _COMPARED_BATCHES = 20
 _TIMED_SAMPLES = 200
 _LEAST_SAMPLES = 10
 _SECONDS_OF_SAMPLING = 2.0
+_ROWS_OF_A_TURN = 16
+_SAMPLES_OF_A_TURN = 5
+
+# By: whether SB3's own, whether on-policy, whether observations are a Dict.
+_CLASSES: dict[tuple[bool, bool, bool], type[BaseBuffer]] = {
+    (True, False, False): ReplayBuffer,
+    (True, False, True): DictReplayBuffer,
+    (True, True, False): RolloutBuffer,
+    (True, True, True): DictRolloutBuffer,
+    (False, False, False): CompressedReplayBuffer,
+    (False, False, True): CompressedDictReplayBuffer,
+    (False, True, False): CompressedRolloutBuffer,
+    (False, True, True): CompressedDictRolloutBuffer,
+}
 
 
 def use_one_thread() -> None:
@@ -50,7 +70,18 @@ def hash_array(digest: Any, array: npt.NDArray[Any]) -> None:
     digest.update(np.ascontiguousarray(array))
 
 
-def batch_digest(buffer: ReplayBuffer, batch_size: int, seed: int) -> str:
+def sample(buffer: BaseBuffer, batch_size: int) -> Any:
+    """
+    Take a batch out of a buffer, or the first minibatch of a rollout.
+
+    :param buffer: Where from
+    :param batch_size: How many transitions
+    :return: The batch
+    """
+    return next(buffer.get(batch_size)) if isinstance(buffer, RolloutBuffer) else buffer.sample(batch_size)
+
+
+def batch_digest(buffer: BaseBuffer, batch_size: int, seed: int) -> str:
     """
     Sample with a seed; hash every byte of every field.
 
@@ -61,7 +92,7 @@ def batch_digest(buffer: ReplayBuffer, batch_size: int, seed: int) -> str:
     """
     np.random.seed(seed)
     digest = hashlib.sha256()
-    batch: Any = buffer.sample(batch_size)
+    batch = sample(buffer, batch_size)
     for name, field in zip(batch._fields, batch, strict=True):
         parts = field if isinstance(field, dict) else {"": field}
         for key in sorted(parts):
@@ -103,36 +134,44 @@ class Measured:
     sample_us: float
     digest: str
 
-    @property
-    def step_us(self) -> float:
-        """What one ``add`` and one ``sample`` take."""
-        return self.add_full_us + self.sample_us
 
-
-def make_buffer(played: Played, rows: int, method: str | None) -> ReplayBuffer:
+def make_buffer(played: Played, rows: int, method: str | None, on_policy: bool = False) -> BaseBuffer:
     """
     Make a buffer.
 
     :param played: What is to go into it
     :param rows: How many steps of all environments it holds
     :param method: Compression method; None for SB3's own buffer
+    :param on_policy: Whether it holds rollouts
     :return: The buffer
     """
-    is_dict = isinstance(played.observation_space, spaces.Dict)
-    kind: Any = DictReplayBuffer if is_dict else ReplayBuffer
-    options = {}
-    if method is not None:
-        kind = CompressedDictReplayBuffer if is_dict else CompressedReplayBuffer
-        options = {"compression_method": method}
-    spaces_of_both = (played.observation_space, played.action_space)
-    buffer: ReplayBuffer = kind(rows * played.n_envs, *spaces_of_both, "cpu", n_envs=played.n_envs, **options)
+    kind: Any = _CLASSES[method is None, on_policy, isinstance(played.observation_space, spaces.Dict)]
+    options = {} if method is None else {"compression_method": method}
+    size = rows if on_policy else rows * played.n_envs
+    buffer: BaseBuffer = kind(size, played.observation_space, played.action_space, "cpu", n_envs=played.n_envs, **options)
     return buffer
+
+
+def add(buffer: BaseBuffer, step: Transition) -> None:
+    """
+    Put a step into a buffer, as SB3's algorithms do; a rollout begins anew when it is full.
+
+    :param buffer: Where to
+    :param step: The step
+    """
+    if not isinstance(buffer, RolloutBuffer):
+        buffer.add(*step)
+        return
+    if buffer.full:
+        buffer.reset()
+    nothing = th.zeros(buffer.n_envs)
+    buffer.add(step.obs, step.action, step.reward, step.done, nothing, nothing)
 
 
 def _stored_bytes(buffer: Any) -> int:
     if hasattr(buffer, "memory_usage"):
         return int(buffer.memory_usage().total_bytes)
-    arrays = (buffer.observations, buffer.next_observations)
+    arrays = [buffer.observations, *([] if isinstance(buffer, RolloutBuffer) else [buffer.next_observations])]
     return sum(part.nbytes for held in arrays for part in (held.values() if isinstance(held, dict) else [held]))
 
 
@@ -155,42 +194,95 @@ def measure(played: Played, method: str | None, report: Report) -> Measured:
     :param report: Told the number of transitions
     :return: The figures
     """
+    (figures,) = by_turns([measuring(played, method, report)])
+    assert isinstance(figures, Measured)
+    return figures
+
+
+def by_turns(works: Sequence[Generator[None, None, Any]]) -> list[Any]:
+    """
+    Do several things a little at a time. A machine that is slow for a while is then slow for all of them.
+
+    :param works: Each goes on until it yields
+    :return: What they returned, in the same order
+    """
+    results: list[Any] = [None] * len(works)
+    going_on = list(enumerate(works))
+    while going_on:
+        for number, work in going_on[:]:
+            try:
+                next(work)
+            except StopIteration as end:
+                results[number] = end.value
+                going_on.remove((number, work))
+    return results
+
+
+def measuring(
+    played: Played,
+    method: str | None,
+    report: Report,
+    on_policy: bool = False,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Generator[None, None, Measured]:
+    """
+    Fill a buffer with what was played, and measure it, a little at a time.
+
+    :param played: What to put in
+    :param method: Compression method; None for SB3's own buffer
+    :param report: Told the number of transitions
+    :param on_policy: Whether to measure a buffer of rollouts
+    :param clock: Tells nanoseconds
+    :return: The figures
+    """
     hush()
     use_one_thread()
     rows = len(played.steps)
     # Libraries and compiled code are loaded by a small buffer first: they come once, however large a buffer is.
-    small = make_buffer(played, _WARM_UP_ROWS, method)
-    for row, transition in zip(range(3 * _WARM_UP_ROWS), played.replay(), strict=False):
-        small.add(*transition)
+    small = make_buffer(played, _WARM_UP_ROWS, method, on_policy)
+    for row, transition in zip(range(1, 3 * _WARM_UP_ROWS + 1), played.replay(), strict=False):
+        add(small, transition)
         if row % _WARM_UP_ROWS == 0:
-            small.sample(BATCH_SIZE)
+            sample(small, BATCH_SIZE)
     del small, transition
     before = resident_bytes_after_release()
 
-    buffer = make_buffer(played, rows, method)
+    buffer = make_buffer(played, rows, method, on_policy)
     times: list[int] = []
-    largest = 0
+    largest = mmap.PAGESIZE  # less cannot be seen, and a ratio to nothing is none
 
-    def fill(count: int, done: int) -> None:
+    def fill(count: int, done: int) -> Generator[None, None, None]:
         nonlocal largest
         for number, transition in zip(range(1, count + 1), played.replay(), strict=False):
-            start = time.perf_counter_ns()
-            buffer.add(*transition)
-            times.append(time.perf_counter_ns() - start)
+            start = clock()
+            add(buffer, transition)
+            times.append(clock() - start)
             if number % 50 == 0 or number == count:
                 largest = max(largest, resident_bytes() - before)
             report((done + number) * played.n_envs)
+            if number % _ROWS_OF_A_TURN == 0:
+                yield
 
-    fill(rows, 0)
+    sample_times: list[int] = []
+
+    def take_samples() -> Generator[None, None, None]:
+        until = _SECONDS_OF_SAMPLING * 1e9
+        while len(sample_times) < _TIMED_SAMPLES and (len(sample_times) < _LEAST_SAMPLES or sum(sample_times) < until):
+            start = clock()
+            sample(buffer, BATCH_SIZE)
+            sample_times.append(clock() - start)
+            if len(sample_times) % _SAMPLES_OF_A_TURN == 0:
+                yield
+
+    yield from fill(rows, 0)
     stored = _stored_bytes(buffer)
     digest = hashlib.sha256("".join(batch_digest(buffer, BATCH_SIZE, seed) for seed in range(_COMPARED_BATCHES)).encode())
-    fill(rows_to_add(played) - rows, rows)
-    sample_times: list[int] = []
-    until = time.perf_counter() + _SECONDS_OF_SAMPLING
-    while len(sample_times) < _TIMED_SAMPLES and (len(sample_times) < _LEAST_SAMPLES or time.perf_counter() < until):
-        start = time.perf_counter_ns()
-        buffer.sample(BATCH_SIZE)
-        sample_times.append(time.perf_counter_ns() - start)
+    # A rollout is read when it is full, and only then overwritten; a replay buffer is read while that happens.
+    if on_policy:
+        yield from take_samples()
+    yield from fill(rows_to_add(played) - rows, rows)
+    if not on_policy:
+        yield from take_samples()
     return Measured(
         method=method,
         memory_bytes=largest,
@@ -200,19 +292,3 @@ def measure(played: Played, method: str | None, report: Report) -> Measured:
         sample_us=median_microseconds(sample_times),
         digest=digest.hexdigest(),
     )
-
-
-def measure_all(played: Played, methods: Sequence[str | None], report: Report) -> list[Measured]:
-    """
-    Measure several buffers in one process: sooner done, but then what the process grew by says little.
-
-    :param played: What to put in
-    :param methods: Compression methods; None for SB3's own buffer
-    :param report: Told the number of transitions
-    :return: The figures, in the same order
-    """
-    each = rows_to_add(played) * played.n_envs
-    return [
-        measure(played, method, lambda done, before=number * each: report(before + done))  # type: ignore[misc]
-        for number, method in enumerate(methods)
-    ]

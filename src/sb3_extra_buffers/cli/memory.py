@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
-
-_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def resident_bytes() -> int:
@@ -35,11 +34,32 @@ def resident_bytes_after_release() -> int:
     return resident_bytes()
 
 
-def _container_bytes() -> int | None:
+def container_bytes(root: Path = Path("/")) -> int | None:
+    """
+    Tell the memory that the control groups of this process allow it: those of containers, of batch systems, of systemd.
+
+    :param root: Where the file system begins
+    :return: Bytes; None if nothing limits it
+    """
+    limits = []
     try:
-        return int(_CONTAINER_LIMIT.read_text())
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
         return None
+    for group in groups:
+        _, controllers, path = group.split(":", 2)
+        if not controllers:
+            folder, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            folder, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # A limit of any group above counts, too. Inside a container, the first folder is that of the container.
+        for part in ("", *path.strip("/").split("/")):
+            folder = folder / part
+            with suppress(OSError, ValueError):  # no limit is "max"; the path may be that outside of a container
+                limits.append(int((folder / name).read_text()))
+    return min(limits, default=None)
 
 
 def machine_bytes() -> int:
@@ -49,7 +69,7 @@ def machine_bytes() -> int:
     :return: Bytes
     """
     total = int(psutil.virtual_memory().total)
-    limit = _container_bytes()
+    limit = container_bytes()
     return total if limit is None else min(total, limit)
 
 

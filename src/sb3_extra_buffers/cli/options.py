@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 PROGRAM = "sb3-extra-buffers"
+
+LEVELS = "a level follows the name: zstd/3 or zstd3 is level 3, but zstd-3 is level -3"
+"""What help says about the names of methods."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -76,6 +81,52 @@ def times_as_long(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a factor; write 1.5, say, for at most 1.5 times SB3's time")
     return value
+
+
+class Parser(argparse.ArgumentParser):
+    """Suggests what may have been meant."""
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """
+        Parse; what is not known is an error of this command, not of the program as a whole.
+
+        :param args: Arguments; those of the process by default
+        :param namespace: Where to put the options
+        :return: The options, and nothing that is left over
+        """
+        self._given = list(sys.argv[1:] if args is None else args)
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """
+        End with an error, and suggest options in place of those that do not exist.
+
+        :param message: What is wrong
+        """
+        known = self._option_string_actions
+        # What follows a command is its own business, and what follows "--" are no options.
+        ours = takewhile(lambda word: word != "--" and (self._subparsers is None or word.startswith("-")), self._given)
+        for word in (word.partition("=")[0] for word in ours if word.startswith("--")):
+            if not any(option.startswith(word) for option in known):
+                message += _did_you_mean(word, known)
+        super().error(message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += _did_you_mean(str(value), map(str, action.choices or ()))
+            raise
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {nearest[0]} instead of {word}?" if nearest else ""
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -144,9 +144,7 @@ def run(options: argparse.Namespace) -> int:
     stack = options.stack if options.stack is not None else default_stack(env_id)
     wanted = Environments(env_id, 1, stack, options.seed)
     output = options.output or Path(f"{wanted.title.replace('/', '-')}.rec")
-    check_new_file(output)
-    if output.exists() and not options.force:
-        raise UsageError(f"{output} already exists; --force replaces it")
+    check_new_file(output, inputs=[options.model], replace=options.force)
     if options.model is not None:
         check_file(options.model)
     games = make_environments(wanted, whole_games=True)

@@ -37,6 +37,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--episodes", type=_places, metavar="A,B", help="which episodes, negative counts from the end (default: all)"
     )
+    parser.add_argument("--force", action="store_true", help="replace an existing page")
     parser.add_argument("--no-open", action="store_true", help="only write the file")
     parser.set_defaults(run=run)
 
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from sb3_extra_buffers.recording import write_viewer
 
     output: Path = options.output or options.recording.with_suffix(".html")
-    check_new_file(output, (".html", ".htm"))
+    check_new_file(output, (".html", ".htm"), [options.recording], options.force)
     recording = load(options.recording)
     try:
         write_viewer(recording, output, episodes=options.episodes, progress=True)

@@ -76,6 +76,12 @@ def available_methods() -> tuple[str, ...]:
 
 
 def _unknown_method(method: str, known: Collection[str]) -> ValueError:
+    if re.match(r"delta($|-)", method.lower()) and "delta" not in known:
+        return ValueError(
+            f"unknown codec {method!r}: delta builds on earlier frames, so it is a method of the buffers and of "
+            f"CompressedArray (compression_method={method!r}), not a codec, which knows one frame only. "
+            f"Codecs: {', '.join(known)}"
+        )
     nearest = difflib.get_close_matches(method.lower(), known, n=1, cutoff=0.0)[0]
     message = f"unknown compression method {method!r}; did you mean {nearest!r}?"
     if method.lower().startswith("lz4"):

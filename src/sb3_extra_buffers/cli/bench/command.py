@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.errors import FAILED, OK, UsageError, require_extra
-from sb3_extra_buffers.cli.options import new_command, whole_number
+from sb3_extra_buffers.cli.options import LEVELS, new_command, whole_number
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.cli.bench.compare import Source
@@ -26,7 +25,9 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
 
     :param parser: Where
     """
-    parser.add_argument("--methods", metavar="A,B,C", help="methods to measure (default: one of each kind that is installed)")
+    parser.add_argument(
+        "--methods", metavar="A,B,C", help=f"methods to measure (default: one of each kind that is installed); {LEVELS}"
+    )
     parser.add_argument("--n-envs", type=whole_number(1, 64), default=4, metavar="N", help="environments side by side")
     parser.add_argument(
         "--stack", type=whole_number(1, 64), metavar="N", help="frames per observation (default: 4 for Atari, else 1)"
@@ -141,20 +142,21 @@ def run(options: argparse.Namespace) -> int:
 
     from sb3_extra_buffers.cli.bench.compare import compare
     from sb3_extra_buffers.cli.bench.report import print_report
-    from sb3_extra_buffers.cli.checks import check_folder
+    from sb3_extra_buffers.cli.checks import check_folder, check_not_an_input
 
     methods = choose_methods(options.methods)
     source = find_source(options)
     check_folder(options.output)
+    files = [options.output / name for name in ("bench.json", *([] if options.no_plot else ["bench.png"]))]
+    for file in files:  # these are replaced by the next run, unless one of them is the recording
+        check_not_an_input(file, [source.recording])
     results, _ = compare(source, choose_size(options.size, source), methods, Console(stderr=True))
     console = Console()
     print_report(console, results)
-    files: Sequence[Path] = [options.output / "bench.json"]
     results.write_json(files[0])
     if not options.no_plot:
         from sb3_extra_buffers.cli.bench.plot import draw
 
-        files = [*files, options.output / "bench.png"]
-        draw(results, files[-1])
+        draw(results, files[1])
     console.print(f"Written: {', '.join(map(str, files))}", markup=False, highlight=False, soft_wrap=True)
     return OK if results.all_identical else FAILED

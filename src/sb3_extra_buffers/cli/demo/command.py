@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.demo.figures import Comparison, Plan
 from sb3_extra_buffers.cli.errors import FAILED, OK, UsageError, require_extra
-from sb3_extra_buffers.cli.options import invocation, new_command, whole_number
+from sb3_extra_buffers.cli.options import LEVELS, invocation, new_command, whole_number
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer
@@ -35,7 +37,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--game", default="MsPacman", help="Atari game: Pong, or a full id such as PongNoFrameskip-v4")
     parser.add_argument("--size", type=whole_number(64), default=16_000, metavar="N", help="transitions in the buffer")
-    parser.add_argument("--method", help="compression method, for example zstd-3 or rle-jit (default: the package's default)")
+    parser.add_argument("--method", help=f"compression method, for example zstd/3 (default: the package's default); {LEVELS}")
     parser.add_argument("--n-envs", type=whole_number(1, MAX_ENVS), default=4, metavar="N", help="games played side by side")
     parser.add_argument("--train-steps", type=whole_number(64), default=1_000, metavar="N", help="steps to train DQN")
     parser.add_argument(
@@ -149,17 +151,26 @@ def compare(plan: Plan, compressed_class: type[ReplayBuffer], console: Any) -> C
         (ReplayBuffer, {}),
         (compressed_class, {"compression_method": plan.method}),
     ]
-    names = ["SB3's buffer", "ours"]
-    stages = [Stage(f"Play {game_title(plan.env_id)}, fill {name}", plan.played, "transitions") for name in names]
-    stages += [Stage(f"Train DQN with {name}", plan.train_steps, "steps") for name in names]
-    results: list[Any] = []
+    # One stage for both sides, which are done at the same time: a time of each would read as that of its buffer.
+    stages = [
+        Stage(f"Play {game_title(plan.env_id)} into SB3's buffer and ours, by turns", 2 * plan.played, "transitions"),
+        Stage("Train DQN with SB3's buffer and ours, side by side", 2 * plan.train_steps, "steps"),
+    ]
     with show_stages(console, stages) as shown:
+
+        def run_both(number: int, task: Callable[..., Any], in_turns: bool) -> list[Any]:
+            report, done = shown.begin(number), [0, 0]
+
+            def report_side(side: int, count: int) -> None:
+                done[side] = count
+                report(sum(done))
+
+            calls = [Call(task, (plan, *buffers[side]), partial(report_side, side)) for side in (0, 1)]
+            return run_in_children(*calls, in_turns=in_turns)
+
         # What is timed takes turns, so that each has the machine to itself; of training only the weights count.
-        for together, in_turns in (([0, 1], True), ([2, 3], False)):
-            calls = [
-                Call(fill if number < 2 else train, (plan, *buffers[number % 2]), shown.begin(number)) for number in together
-            ]
-            results += run_in_children(*calls, in_turns=in_turns)
-            for number in together:
-                shown.end(number)
-    return Comparison(plan, *results)
+        fillings = run_both(0, fill, in_turns=True)
+        shown.end(0)
+        trainings = run_both(1, train, in_turns=False)
+        shown.end(1)
+    return Comparison(plan, *fillings, *trainings)

@@ -1,18 +1,53 @@
-"""Which method is best, for what the user can spare."""
+"""Which method is best: memory weighed against the time of training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import floor, inf, log2
 from typing import TYPE_CHECKING
 
 from sb3_extra_buffers.cli.errors import CommandError
+from sb3_extra_buffers.cli.formatting import format_bytes
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.cli.measuring import Measured
 
-USUAL_SPEED = 1.5
-"""How many times SB3's time a method may take, for who does not say."""
+DEFAULT_METHOD = "delta"
+
+PROCESS_BYTES = 400_000_000
+"""About what a process that trains with SB3 and torch takes beside its buffer."""
+
+WORTH_OF_HALF_THE_MEMORY = 0.05
+"""How much longer training may take if its process needs only half the memory for that."""
+
+LEAST_GAIN = 0.01
+"""By how much a method has to be better than a simpler one: the default than SB3's own buffer, all others than the default."""
+
+USABLE_MEMORY = 0.8
+"""The share of a machine's memory that a buffer may take; the rest is for all that runs beside it."""
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """
+    What happens between one update of the policy and the next, without the buffer.
+
+    :param algorithm: Who trains
+    :param update_us: Microseconds of an update with one batch
+    :param play_us: Microseconds of one step of all environments
+    :param adds: Steps of all environments for each update
+    """
+
+    algorithm: str
+    update_us: float
+    play_us: float
+    adds: float
+
+    @property
+    def rest_us(self) -> float:
+        """All of it."""
+        return self.update_us + self.adds * self.play_us
 
 
 @dataclass(frozen=True)
@@ -21,71 +56,181 @@ class Candidate:
     A method, as far as it matters for the choice.
 
     :param method: Its name; None for SB3's own buffer
-    :param buffer_bytes: What the observations of the whole buffer would take
-    :param time: Time of an ``add`` and a ``sample``, over that of SB3
-    :param measured: The figures behind it
+    :param buffer_bytes: What the observations of the whole buffer take
+    :param buffer_us: What the buffer takes of a training step: what it adds, and one batch
+    :param rest_us: What the rest of the training step takes
+    :param training: Time of a training step, over that with SB3's own buffer
+    :param add: Time of an ``add``, over SB3's
+    :param sample: Likewise of a ``sample``
     """
 
     method: str | None
     buffer_bytes: float
-    time: float
-    measured: Measured
+    buffer_us: float
+    rest_us: float
+    training: float
+    add: float
+    sample: float
 
     @property
     def name(self) -> str:
         """What to call it."""
         return "SB3's own" if self.method is None else self.method
 
+    @property
+    def share(self) -> float:
+        """The buffer's share of a training step."""
+        return self.buffer_us / (self.buffer_us + self.rest_us)
 
-def candidates(figures: Sequence[Measured], transitions: int, buffer_size: int) -> list[Candidate]:
+
+@dataclass(frozen=True)
+class Limits:
+    """
+    What is allowed.
+
+    :param memory: Bytes that the observations of a buffer may take
+    :param speed: How many times as long as with SB3's own buffer a training step may take
+    """
+
+    memory: float = inf
+    speed: float = inf
+
+    def fits(self, each: Candidate) -> bool:
+        """
+        Tell whether there is room for a buffer.
+
+        :param each: The candidate
+        :return: Whether there is
+        """
+        return each.buffer_bytes <= self.memory
+
+
+def candidates(figures: Sequence[Measured], transitions: int, buffer_size: int, step: TrainingStep) -> list[Candidate]:
     """
     Work out what a buffer of the wanted size would take.
 
     :param figures: What was measured, SB3's own buffer first
     :param transitions: How many transitions that was with
     :param buffer_size: How many there are to be
+    :param step: A training step, without the buffer
     :return: All candidates, in the same order
     """
+
+    def buffer_us(each: Measured) -> float:
+        return step.adds * each.add_full_us + each.sample_us
+
     sb3 = figures[0]
     return [
-        Candidate(each.method, each.stored_bytes / transitions * buffer_size, each.step_us / sb3.step_us, each)
+        Candidate(
+            each.method,
+            buffer_bytes=each.stored_bytes / transitions * buffer_size,
+            buffer_us=buffer_us(each),
+            rest_us=step.rest_us,
+            training=(buffer_us(each) + step.rest_us) / (buffer_us(sb3) + step.rest_us),
+            add=each.add_full_us / sb3.add_full_us,
+            sample=each.sample_us / sb3.sample_us,
+        )
         for each in figures
     ]
 
 
-def choose(among: Sequence[Candidate], memory: int | None, speed: float | None, buffer_size: int) -> tuple[Candidate, str]:
+def score(each: Candidate, limits: Limits) -> tuple[bool, bool, float]:
     """
-    Choose the best: with a memory budget the fastest that fits, with a speed budget the smallest that is fast enough.
+    Say how good a candidate is; the smallest score is the best.
+
+    What does not fit comes last, then what is too slow. Of the others, the time of training decides, and memory: each time
+    that the whole process needs half the memory, training may take ``WORTH_OF_HALF_THE_MEMORY`` longer. So a buffer that
+    is slower than SB3's, but takes next to nothing of a training step, is judged by its memory; and memory of a
+    buffer that is small beside the process does not count for much.
+
+    :param each: The candidate
+    :param limits: What is allowed
+    :return: Whether it does not fit, whether it is too slow, and what it costs
+    """
+    worth: float = (1 + WORTH_OF_HALF_THE_MEMORY) ** log2(PROCESS_BYTES + each.buffer_bytes)
+    simplicity = (None, DEFAULT_METHOD).index(each.method) if each.method in (None, DEFAULT_METHOD) else 2
+    cost = each.training * worth * (1 + LEAST_GAIN) ** simplicity
+    return not limits.fits(each), each.training > limits.speed, cost
+
+
+def rank(among: Sequence[Candidate], limits: Limits) -> list[Candidate]:
+    """
+    Put candidates in order.
 
     :param among: All candidates
-    :param memory: Bytes that the observations may take, if that was said
-    :param speed: How many times SB3's time may be taken, if that was said
-    :param buffer_size: Transitions in the buffer
-    :return: The best, and why
+    :param limits: What is allowed
+    :return: All of them, the best first
     """
-    from sb3_extra_buffers.cli.formatting import format_bytes
+    return sorted(among, key=lambda each: score(each, limits))
 
-    fitting = [each for each in among if memory is None or each.buffer_bytes <= memory]
-    if not fitting:
+
+def choose(among: Sequence[Candidate], limits: Limits, buffer_size: int) -> Candidate:
+    """
+    Choose the best of those that are allowed.
+
+    :param among: All candidates
+    :param limits: What is allowed
+    :param buffer_size: Transitions in the buffer
+    :return: The best
+    """
+    best = rank(among, limits)[0]
+    does_not_fit, too_slow, _ = score(best, limits)
+    if does_not_fit:
         smallest = min(among, key=lambda each: each.buffer_bytes)
-        assert memory is not None
-        most = int(memory / (smallest.buffer_bytes / buffer_size))
+        most = int(limits.memory / (smallest.buffer_bytes / buffer_size))
         raise CommandError(
-            f"{buffer_size:,} transitions do not fit in {format_bytes(memory)}: the smallest method, {smallest.name}, takes "
-            f"about {format_bytes(smallest.buffer_bytes)}. Try --buffer-size {most} or more --memory"
+            f"{buffer_size:,} transitions do not fit in {format_bytes(limits.memory)}: the smallest method, {smallest.name}, "
+            f"takes about {format_bytes(smallest.buffer_bytes)}. Try --buffer-size {most} or more --memory"
         )
-    limit = speed if speed is not None else None if memory is not None else USUAL_SPEED
-    quick = [each for each in fitting if limit is None or each.time <= limit]
-    if not quick:
-        fastest = min(fitting, key=lambda each: each.time)
-        where = "" if memory is None else f" of those that fit in {format_bytes(memory)}"
+    if too_slow:
+        fastest = min(filter(limits.fits, among), key=lambda each: each.training)
         raise CommandError(
-            f"no method{where} takes at most {limit:g} times SB3's time; the fastest, {fastest.name}, takes "
-            f"{fastest.time:.2f} times. Try --speed {fastest.time * 1.05:.2f}"
+            f"a training step takes more than {limits.speed:g} times as long as with SB3's own buffer, with any method that "
+            f"fits in {format_bytes(limits.memory)}; the fastest, {fastest.name}, takes {fastest.training:.3f} times as long. "
+            f"Try --speed {fastest.training + 0.01:.2f}"
         )
-    if memory is not None:
-        reason = f"the fastest whose observations fit in {format_bytes(memory)}"
-        if limit is not None:
-            reason += f", at most {limit:g} times SB3's time"
-        return min(quick, key=lambda each: each.time), reason
-    return min(quick, key=lambda each: each.buffer_bytes), f"the smallest that takes at most {limit:g} times SB3's time"
+    return best
+
+
+def _round_down(number: float) -> float:
+    """Two significant digits, which are easy to type."""
+    step: float = 10.0 ** (floor(log2(number) / log2(10)) - 1)
+    return floor(number / step) * step
+
+
+def what_would_change_it(among: Sequence[Candidate], limits: Limits, buffer_size: int, best: Candidate) -> list[str]:
+    """
+    Find options that would lead to another choice, by trying them.
+
+    :param among: All candidates
+    :param limits: What is allowed
+    :param buffer_size: Transitions in the buffer
+    :param best: What was chosen
+    :return: Options, each with what would be chosen then
+    """
+    found: list[str] = []
+
+    def another(option: str, limits: Limits, size: int = buffer_size) -> bool:
+        sized = [replace(each, buffer_bytes=each.buffer_bytes / buffer_size * size) for each in among]
+        try:
+            other = choose(sized, limits, size)
+        except CommandError:
+            return False
+        if other.method != best.method:
+            found.append(f"{option} ({other.name})")
+        return other.method != best.method
+
+    less = _round_down(0.999 * best.buffer_bytes)
+    another(f"--memory {format_bytes(less).replace(' ', '')}", replace(limits, memory=less))
+    if not all(map(limits.fits, among)):
+        more = 1.01 * max(each.buffer_bytes for each in among)
+        another(f"--memory {format_bytes(more).replace(' ', '')}, if you have it", replace(limits, memory=more))
+    faster = floor(100 * best.training - 0.5) / 100
+    if faster >= 1:  # below that it would be chance
+        another(f"--speed {faster:.2f}", replace(limits, speed=faster))
+    for factor in (0.5, 2.0):
+        for times in range(1, 8):
+            size = int(_round_down(buffer_size * factor**times))
+            if size < 1 or another(f"--buffer-size {size}", limits, size):
+                break
+    return found

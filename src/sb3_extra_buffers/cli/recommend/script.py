@@ -38,7 +38,13 @@ def choose_algorithm(name: str | None, action_space: gym.Space[object]) -> str:
     return name
 
 
-def _policy(space: gym.Space[object]) -> str:
+def policy_for(space: gym.Space[object]) -> str:
+    """
+    Choose the policy that SB3 has for a space.
+
+    :param space: What the algorithm observes
+    :return: Its name
+    """
     from gymnasium import spaces
     from stable_baselines3.common.preprocessing import is_image_space
 
@@ -79,7 +85,7 @@ def write_script(
             make.append(f"env = VecFrameStack(env, {stack})")
         if environments.env_id.startswith("Vizdoom"):
             theirs.insert(0, "import vizdoom.gymnasium_wrapper  # makes its environments known to Gymnasium")
-    arguments = [f'"{_policy(space)}"', "env"]
+    arguments = [f'"{policy_for(space)}"', "env"]
     arguments.append(f"n_steps={max(2, buffer_size // n_envs)}" if kind == "rollout" else f"buffer_size={buffer_size:_}")
     if method is not None:
         arguments.append(f"{kind}_buffer_class={buffer}")
