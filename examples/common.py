@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecTransposeImage
 
 from sb3_extra_buffers.recording import CompressedRecordBuffer, export_video
@@ -112,7 +115,7 @@ class Files:
     def __init__(self, args: argparse.Namespace, algorithm: str, task: str, suffix: str = "") -> None:
         logs = args.folder / "logs" / task / algorithm
         self.eval = logs / "eval"
-        self.best = logs / "best_model"
+        self.best = logs / "best_model" / "best_model.zip"
         self.model = args.folder / f"{algorithm}_{task}{suffix}.zip"
         self.video = self.model.with_suffix(".mp4")
         self._asked = args.model
@@ -123,11 +126,86 @@ class Files:
 
         :return: The one that was asked for, else the best one, else the last
         """
-        candidates = [self._asked] if self._asked else [self.best / "best_model.zip", self.model]
+        candidates = [self._asked] if self._asked else [self.best, self.model]
         for path in candidates:
             if path.exists():
                 return path
         raise SystemExit(f"no model found at {' or '.join(map(str, candidates))}: train one first")
+
+
+def run(main: Callable[[], None]) -> None:
+    """
+    Run an example. Ctrl-C ends it without a traceback; training that it ends early is saved, see ``learn``.
+
+    :param main: The example
+    """
+    signal.signal(signal.SIGINT, _interrupt_once)
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        sys.exit(130)  # what a shell reports for a program that Ctrl-C has ended
+
+
+def _interrupt_once(*_: object) -> None:
+    """Handle Ctrl-C: what is done about it is not to be interrupted by the next one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def learn(model: BaseAlgorithm, steps: int, path: Path, callback: BaseCallback | None = None) -> None:
+    """
+    Train a model until it is done or Ctrl-C is pressed, and save it. Pressing it again does no harm.
+
+    :param model: The model
+    :param steps: How long
+    :param path: File to save it in
+    :param callback: What to do meanwhile
+    """
+    before = signal.signal(signal.SIGINT, _interrupt_once)
+    try:
+        model.learn(steps, callback=callback)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        print("Stopped early; what it has learned so far is kept.")
+    try:
+        save(model, path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    print(f"Trained {model.num_timesteps:,} steps, saved {path}")
+
+
+def save(model: BaseAlgorithm, path: Path) -> None:
+    """
+    Save a model, all of it or nothing: Ctrl-C has to wait, and what was there before is replaced at the end.
+
+    :param model: The model
+    :param path: Name of the file, which ends in ``.zip``
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"unfinished_{path.name}")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        model.save(unfinished)
+        os.replace(unfinished, path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class SaveBest(BaseCallback):
+    """
+    Saves the model whenever it is called, which is when an evaluation finds the best one so far.
+
+    :param path: Name of the file
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def _on_step(self) -> bool:
+        save(self.model, self.path)
+        return True
 
 
 def train(
@@ -148,17 +226,11 @@ def train(
         eval_env,
         n_eval_episodes=args.episodes,
         eval_freq=args.eval_every,
-        best_model_save_path=str(files.best),
+        callback_on_new_best=SaveBest(files.best),
         log_path=str(files.eval),
         verbose=0,
     )
-    try:
-        model.learn(args.steps, callback=callback)
-    except KeyboardInterrupt:
-        print("Stopped early; what it has learned so far is kept.")
-    files.model.parent.mkdir(parents=True, exist_ok=True)
-    model.save(files.model)
-    print(f"Trained {model.num_timesteps:,} steps, saved {files.model}")
+    learn(model, args.steps, files.model, callback)
     buffer: Any = getattr(model, "replay_buffer", None) or getattr(model, "rollout_buffer", None)
     if hasattr(buffer, "memory_usage"):
         print(f"{type(buffer).__name__}: {buffer.memory_usage()}")

@@ -61,4 +61,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    common.run(main)

@@ -11,6 +11,7 @@ import argparse
 import logging
 from pathlib import Path
 
+import common
 from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
@@ -51,13 +52,10 @@ def main() -> None:
         seed=0,
         verbose=1,
     )
-    model.learn(args.steps)
+    common.learn(model, args.steps, args.model)
     print(f"{model.replay_buffer.memory_usage()}, on {model.replay_buffer.buffer_device}")
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    model.save(args.model)
-    print(f"saved {args.model}")
     env.close()
 
 
 if __name__ == "__main__":
-    main()
+    common.run(main)

@@ -11,6 +11,7 @@ import argparse
 import logging
 from pathlib import Path
 
+import common
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
@@ -49,13 +50,10 @@ def main() -> None:
         seed=0,
         verbose=1,
     )
-    model.learn(args.steps)
+    common.learn(model, args.steps, args.model)
     print(f"{model.rollout_buffer.memory_usage()}, on {model.rollout_buffer.buffer_device}")
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    model.save(args.model)
-    print(f"saved {args.model}")
     env.close()
 
 
 if __name__ == "__main__":
-    main()
+    common.run(main)
