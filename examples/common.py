@@ -42,19 +42,19 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     """
 
     class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-        pass
+        def _get_help_string(self, action: argparse.Action) -> str | None:
+            return action.help if action.default is None else super()._get_help_string(action)
 
     return argparse.ArgumentParser(description=description, formatter_class=Help)
 
 
-def training_parser(description: str | None, steps: int, envs: int, method: str | None = None) -> argparse.ArgumentParser:
+def training_parser(description: str | None, steps: int, envs: int) -> argparse.ArgumentParser:
     """
     Make the command line that all training examples have.
 
     :param description: The docstring of the example
     :param steps: How long it trains
     :param envs: How many environments it trains in
-    :param method: How its buffer compresses; None for the best that is installed
     :return: The parser, to which an example may add more
     """
     parser = make_parser(description)
@@ -66,7 +66,7 @@ def training_parser(description: str | None, steps: int, envs: int, method: str 
         help="train a model, evaluate the best one so far, or watch it play (writes a video)",
     )
     parser.add_argument("--buffer", choices=("compressed", "sb3"), default="compressed", help="whose buffer to train with")
-    parser.add_argument("--method", default=method, help="compression method of the buffer; None means the best one installed")
+    parser.add_argument("--method", help="compression method of the buffer (default: the package's own, delta)")
     parser.add_argument("--steps", type=positive, default=steps, help="steps to train, counting all environments")
     parser.add_argument("--envs", type=positive, default=envs, help="environments to train in")
     parser.add_argument("--in-process", action="store_true", help="run the environments in this process instead of one each")
@@ -76,7 +76,7 @@ def training_parser(description: str | None, steps: int, envs: int, method: str 
     parser.add_argument("--episodes", type=positive, default=20, help="episodes per evaluation")
     parser.add_argument("--seconds", type=positive, default=120, help="longest video to write, in seconds")
     parser.add_argument("--folder", type=Path, default=Path(), help="where to write logs/ and the model")
-    parser.add_argument("--model", type=Path, help="model to evaluate or watch (instead of the best so far)")
+    parser.add_argument("--model", type=Path, help="model to evaluate or watch, instead of the best so far")
     return parser
 
 
@@ -148,42 +148,37 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _interrupt_once(*_: object) -> None:
-    """Handle Ctrl-C: what is done about it is not to be interrupted by the next one."""
+    """Handle Ctrl-C: what is done about it, saving and closing, is not interrupted by the next one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def learn(model: BaseAlgorithm, steps: int, path: Path, callback: BaseCallback | None = None) -> None:
     """
-    Train a model until it is done or Ctrl-C is pressed, and save it. Pressing it again does no harm.
+    Train a model until it is done or Ctrl-C is pressed, and save it.
 
     :param model: The model
     :param steps: How long
     :param path: File to save it in
     :param callback: What to do meanwhile
     """
-    before = signal.signal(signal.SIGINT, _interrupt_once)
     try:
         model.learn(steps, callback=callback)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
         print("Stopped early; what it has learned so far is kept.")
-    try:
-        save(model, path)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    save(model, path)
     print(f"Trained {model.num_timesteps:,} steps, saved {path}")
 
 
 def save(model: BaseAlgorithm, path: Path) -> None:
     """
-    Save a model, all of it or nothing: Ctrl-C has to wait, and what was there before is replaced at the end.
+    Save a model, all of it or nothing: Ctrl-C is ignored meanwhile, and what was there before is replaced at the end.
 
     :param model: The model
-    :param path: Name of the file, which ends in ``.zip``
+    :param path: Name of the file
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"unfinished_{path.name}")
+    unfinished = path.with_name(f"unfinished_{path.stem}.zip")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         model.save(unfinished)

@@ -1,4 +1,4 @@
-"""Ctrl-C reaches workers as well as the process that started them. They leave it to that process, which can still close them."""
+"""Ctrl-C reaches workers as well as the process that started them. They leave it to that one, which can still close them."""
 
 from __future__ import annotations
 
