@@ -88,10 +88,10 @@ demo: $(CORE) ## Play Atari, fill SB3's buffer and ours, train with both, compar
 	@echo "$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)"
 	@$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)
 
-test: $(DEVELOPMENT) $(CORE) ## Run the fast tests
+test: $(DEVELOPMENT) $(CORE) ## Run the fast tests (a quarter of an hour on 2 cores)
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(CLIENTS) $(CORE) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install
+test-all: $(CLIENTS) $(CORE) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install (much longer)
 	SB3XB_REQUIRE_BROWSER=1 $(PYTEST) $(PYTEST_ARGS)
 
 lint: $(DEVELOPMENT) $(CORE) ## Check style, formatting and types; the C files compile without warnings

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecTransposeImage
 
 from sb3_extra_buffers.recording import CompressedRecordBuffer, export_video
@@ -39,19 +42,19 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     """
 
     class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-        pass
+        def _get_help_string(self, action: argparse.Action) -> str | None:
+            return action.help if action.default is None else super()._get_help_string(action)
 
     return argparse.ArgumentParser(description=description, formatter_class=Help)
 
 
-def training_parser(description: str | None, steps: int, envs: int, method: str | None = None) -> argparse.ArgumentParser:
+def training_parser(description: str | None, steps: int, envs: int) -> argparse.ArgumentParser:
     """
     Make the command line that all training examples have.
 
     :param description: The docstring of the example
     :param steps: How long it trains
     :param envs: How many environments it trains in
-    :param method: How its buffer compresses; None for the best that is installed
     :return: The parser, to which an example may add more
     """
     parser = make_parser(description)
@@ -63,7 +66,7 @@ def training_parser(description: str | None, steps: int, envs: int, method: str 
         help="train a model, evaluate the best one so far, or watch it play (writes a video)",
     )
     parser.add_argument("--buffer", choices=("compressed", "sb3"), default="compressed", help="whose buffer to train with")
-    parser.add_argument("--method", default=method, help="compression method of the buffer; None means the best one installed")
+    parser.add_argument("--method", help="compression method of the buffer (default: the package's own, delta)")
     parser.add_argument("--steps", type=positive, default=steps, help="steps to train, counting all environments")
     parser.add_argument("--envs", type=positive, default=envs, help="environments to train in")
     parser.add_argument("--in-process", action="store_true", help="run the environments in this process instead of one each")
@@ -73,7 +76,7 @@ def training_parser(description: str | None, steps: int, envs: int, method: str 
     parser.add_argument("--episodes", type=positive, default=20, help="episodes per evaluation")
     parser.add_argument("--seconds", type=positive, default=120, help="longest video to write, in seconds")
     parser.add_argument("--folder", type=Path, default=Path(), help="where to write logs/ and the model")
-    parser.add_argument("--model", type=Path, help="model to evaluate or watch (instead of the best so far)")
+    parser.add_argument("--model", type=Path, help="model to evaluate or watch, instead of the best so far")
     return parser
 
 
@@ -112,7 +115,7 @@ class Files:
     def __init__(self, args: argparse.Namespace, algorithm: str, task: str, suffix: str = "") -> None:
         logs = args.folder / "logs" / task / algorithm
         self.eval = logs / "eval"
-        self.best = logs / "best_model"
+        self.best = logs / "best_model" / "best_model.zip"
         self.model = args.folder / f"{algorithm}_{task}{suffix}.zip"
         self.video = self.model.with_suffix(".mp4")
         self._asked = args.model
@@ -123,11 +126,81 @@ class Files:
 
         :return: The one that was asked for, else the best one, else the last
         """
-        candidates = [self._asked] if self._asked else [self.best / "best_model.zip", self.model]
+        candidates = [self._asked] if self._asked else [self.best, self.model]
         for path in candidates:
             if path.exists():
                 return path
         raise SystemExit(f"no model found at {' or '.join(map(str, candidates))}: train one first")
+
+
+def run(main: Callable[[], None]) -> None:
+    """
+    Run an example. Ctrl-C ends it without a traceback; training that it ends early is saved, see ``learn``.
+
+    :param main: The example
+    """
+    signal.signal(signal.SIGINT, _interrupt_once)
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        sys.exit(130)  # what a shell reports for a program that Ctrl-C has ended
+
+
+def _interrupt_once(*_: object) -> None:
+    """Handle Ctrl-C: what is done about it, saving and closing, is not interrupted by the next one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def learn(model: BaseAlgorithm, steps: int, path: Path, callback: BaseCallback | None = None) -> None:
+    """
+    Train a model until it is done or Ctrl-C is pressed, and save it.
+
+    :param model: The model
+    :param steps: How long
+    :param path: File to save it in
+    :param callback: What to do meanwhile
+    """
+    try:
+        model.learn(steps, callback=callback)
+    except KeyboardInterrupt:
+        print("Stopped early; what it has learned so far is kept.")
+    save(model, path)
+    print(f"Trained {model.num_timesteps:,} steps, saved {path}")
+
+
+def save(model: BaseAlgorithm, path: Path) -> None:
+    """
+    Save a model, all of it or nothing: Ctrl-C is ignored meanwhile, and what was there before is replaced at the end.
+
+    :param model: The model
+    :param path: Name of the file
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"unfinished_{path.stem}.zip")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        model.save(unfinished)
+        os.replace(unfinished, path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class SaveBest(BaseCallback):
+    """
+    Saves the model whenever it is called, which is when an evaluation finds the best one so far.
+
+    :param path: Name of the file
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def _on_step(self) -> bool:
+        save(self.model, self.path)
+        return True
 
 
 def train(
@@ -148,17 +221,11 @@ def train(
         eval_env,
         n_eval_episodes=args.episodes,
         eval_freq=args.eval_every,
-        best_model_save_path=str(files.best),
+        callback_on_new_best=SaveBest(files.best),
         log_path=str(files.eval),
         verbose=0,
     )
-    try:
-        model.learn(args.steps, callback=callback)
-    except KeyboardInterrupt:
-        print("Stopped early; what it has learned so far is kept.")
-    files.model.parent.mkdir(parents=True, exist_ok=True)
-    model.save(files.model)
-    print(f"Trained {model.num_timesteps:,} steps, saved {files.model}")
+    learn(model, args.steps, files.model, callback)
     buffer: Any = getattr(model, "replay_buffer", None) or getattr(model, "rollout_buffer", None)
     if hasattr(buffer, "memory_usage"):
         print(f"{type(buffer).__name__}: {buffer.memory_usage()}")

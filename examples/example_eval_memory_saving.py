@@ -46,4 +46,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    common.run(main)

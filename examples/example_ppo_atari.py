@@ -1,8 +1,10 @@
 """
-PPO on Atari, with the published settings: Pong without a frame stack, or MsPacman with a stack of four.
+PPO on Atari, with the published settings: Pong without a frame stack, or MsPacman with a stack of four. The buffer uses the
+default method, delta; the published runs used rle-jit, which takes more memory and more time for the same samples.
 
   python examples/example_ppo_atari.py                     train on Pong, 10 million steps
   python examples/example_ppo_atari.py --game MsPacman     the same on MsPacman
+  python examples/example_ppo_atari.py --method rle-jit    with the method of the published run
   python examples/example_ppo_atari.py --buffer sb3        with SB3's own buffer
   python examples/example_ppo_atari.py evaluate            play 20 episodes with the best model
   python examples/example_ppo_atari.py watch               write a video of it
@@ -21,7 +23,7 @@ STACKS = {"Pong": 1, "MsPacman": 4}
 
 
 def main(arguments=None):
-    parser = common.training_parser(__doc__, steps=10_000_000, envs=8, method="rle-jit")
+    parser = common.training_parser(__doc__, steps=10_000_000, envs=8)
     parser.add_argument("--game", choices=STACKS, default="Pong", help="what to play")
     args = parser.parse_args(arguments)
     files = common.Files(args, "ppo", args.game, f"_{STACKS[args.game]}")
@@ -56,4 +58,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    common.run(main)

@@ -1,7 +1,7 @@
 """
 PPO on Doom: learn to defend the center of a room, from the picture or from a semantic segmentation mask.
 
-  python examples/example_ppo_vizdoom.py                          masks, the best compression method installed
+  python examples/example_ppo_vizdoom.py                          masks, the default compression method
   python examples/example_ppo_vizdoom.py --method rle-jit         masks, run lengths
   python examples/example_ppo_vizdoom.py --observe rgb            pictures
   python examples/example_ppo_vizdoom.py --buffer sb3             with SB3's own buffer
@@ -61,4 +61,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    common.run(main)

@@ -7,10 +7,10 @@ DQN on Pong with a replay buffer whose observations stay compressed on the learn
   python examples/example_watch_gpu_replay.py                    watch the result play
 """
 
-import argparse
 import logging
 from pathlib import Path
 
+import common
 from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
@@ -21,15 +21,15 @@ GAME = "PongNoFrameskip-v4"
 MODEL = Path("logs") / GAME / "dqn" / "gpu_replay.zip"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=10_000_000, help="how long to train")
-    parser.add_argument("--envs", type=int, default=4, help="games at once")
-    parser.add_argument("--buffer-size", type=int, default=100_000, help="transitions in the buffer")
+def main(arguments=None):
+    parser = common.make_parser(__doc__)
+    parser.add_argument("--steps", type=common.positive, default=10_000_000, help="how long to train")
+    parser.add_argument("--envs", type=common.positive, default=4, help="games at once")
+    parser.add_argument("--buffer-size", type=common.positive, default=100_000, help="transitions in the buffer")
     parser.add_argument("--method", default="delta", help="how observations are compressed")
     parser.add_argument("--device", default="auto", help="where to learn, and to keep observations: cuda, mps, cpu")
     parser.add_argument("--model", type=Path, default=MODEL, help="file to save the model in")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # the heap says how it is sized
 
     env = make_env(GAME, args.envs, SubprocVecEnv if args.steps > 100_000 else DummyVecEnv, framestack=4, seed=0)
@@ -51,13 +51,10 @@ def main() -> None:
         seed=0,
         verbose=1,
     )
-    model.learn(args.steps)
+    common.learn(model, args.steps, args.model)
     print(f"{model.replay_buffer.memory_usage()}, on {model.replay_buffer.buffer_device}")
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    model.save(args.model)
-    print(f"saved {args.model}")
     env.close()
 
 
 if __name__ == "__main__":
-    main()
+    common.run(main)

@@ -7,10 +7,10 @@ PPO on Pong with a rollout buffer whose observations stay compressed on the lear
   python examples/example_watch_gpu_rollout.py                    watch the result play
 """
 
-import argparse
 import logging
 from pathlib import Path
 
+import common
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
@@ -21,14 +21,14 @@ GAME = "PongNoFrameskip-v4"
 MODEL = Path("logs") / GAME / "ppo" / "gpu_rollout.zip"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=10_000_000, help="how long to train")
-    parser.add_argument("--envs", type=int, default=8, help="games at once")
+def main(arguments=None):
+    parser = common.make_parser(__doc__)
+    parser.add_argument("--steps", type=common.positive, default=10_000_000, help="how long to train")
+    parser.add_argument("--envs", type=common.positive, default=8, help="games at once")
     parser.add_argument("--method", default="delta", help="how observations are compressed")
     parser.add_argument("--device", default="auto", help="where to learn, and to keep observations: cuda, mps, cpu")
     parser.add_argument("--model", type=Path, default=MODEL, help="file to save the model in")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # the heap says how it is sized
 
     env = make_env(GAME, args.envs, SubprocVecEnv if args.steps > 100_000 else DummyVecEnv, framestack=4, seed=0)
@@ -49,13 +49,10 @@ def main() -> None:
         seed=0,
         verbose=1,
     )
-    model.learn(args.steps)
+    common.learn(model, args.steps, args.model)
     print(f"{model.rollout_buffer.memory_usage()}, on {model.rollout_buffer.buffer_device}")
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    model.save(args.model)
-    print(f"saved {args.model}")
     env.close()
 
 
 if __name__ == "__main__":
-    main()
+    common.run(main)

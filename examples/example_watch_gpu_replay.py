@@ -5,11 +5,11 @@ Watch the DQN of example_train_gpu_replay.py play Pong: in a window, or as a vid
   python examples/example_watch_gpu_replay.py --steps 500 --video pong.mp4
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
 
+import common
 from stable_baselines3 import DQN
 
 from sb3_extra_buffers.recording import CompressedRecordBuffer, export_video
@@ -20,20 +20,21 @@ MODEL = Path("logs") / GAME / "dqn" / "gpu_replay.zip"
 FRAMES_A_SECOND = 15  # a step of Pong is four frames of sixty
 
 
-def watch(description, algorithm, default_model) -> None:
+def watch(description, algorithm, default_model, arguments=None):
     """
     Play with a model and show it.
 
     :param description: What the command line is for
     :param algorithm: Class of the model
     :param default_model: File it is in, if the command line names no other
+    :param arguments: The command line, if it is not that of the process
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.make_parser(description)
     parser.add_argument("--model", type=Path, default=default_model, help="file the model was saved in")
-    parser.add_argument("--steps", type=int, default=2_000, help="how long to watch")
+    parser.add_argument("--steps", type=common.positive, default=2_000, help="how long to watch")
     parser.add_argument("--video", type=Path, help="write a video to this file even if there is a screen")
     parser.add_argument("--device", default="auto", help="where to run the model")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if not args.model.exists():
         parser.error(f"there is no {args.model}; train it first, or name another with --model")
     has_screen = sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
@@ -59,5 +60,9 @@ def watch(description, algorithm, default_model) -> None:
         print(f"saved {video}")
 
 
+def main(arguments=None):
+    watch(__doc__, DQN, MODEL, arguments)
+
+
 if __name__ == "__main__":
-    watch(__doc__, DQN, MODEL)
+    common.run(main)

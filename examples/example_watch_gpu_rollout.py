@@ -7,10 +7,16 @@ Watch the PPO of example_train_gpu_rollout.py play Pong: in a window, or as a vi
 
 from pathlib import Path
 
+import common
 from example_watch_gpu_replay import GAME, watch
 from stable_baselines3 import PPO
 
 MODEL = Path("logs") / GAME / "ppo" / "gpu_rollout.zip"
 
+
+def main(arguments=None):
+    watch(__doc__, PPO, MODEL, arguments)
+
+
 if __name__ == "__main__":
-    watch(__doc__, PPO, MODEL)
+    common.run(main)

@@ -69,7 +69,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", pages_with("python"))
 @pytest.mark.usefixtures("short")
-def test_python_blocks(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks(page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for module in ("ale_py", "cv2", "numba", "sb3_contrib"):
         pytest.importorskip(module)
     module_of_page = ModuleType("page")  # a real one: classes that a page defines can be pickled
@@ -80,6 +80,7 @@ def test_python_blocks(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
             ast.increment_lineno(tree, block.line - 1)
             # An error names the page and its line.
             exec(compile(tree, str(DOCS / page), "exec", dont_inherit=True), vars(module_of_page))
+    assert "no observations yet" not in capsys.readouterr().out, "it measures a buffer before anything is in it"
 
 
 @pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())

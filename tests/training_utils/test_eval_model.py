@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -245,6 +246,22 @@ def test_recurrent_buffers_are_refused() -> None:
             "Q1: 21 | Q2: 21 | Q3: 21 | Relative IQR: 0.00 | Min: 20 | Max: 21",
         ),
         (
+            # Many episodes that are nearly all alike: the spread is small, but not 0.00 beside a minimum of 20.
+            [20.0, *[21.0] * 99_999],
+            "Evaluated 100000 episodes, mean reward: 21.0 +/- 0.003\n"
+            "Q1: 21 | Q2: 21 | Q3: 21 | Relative IQR: 0.00 | Min: 20 | Max: 21",
+        ),
+        (
+            [0.001, 0.001, 0.0015, 0.002, 0.002],
+            "Evaluated 5 episodes, mean reward: 0.002 +/- 0.0004\n"
+            "Q1: 0.001 | Q2: 0.0015 | Q3: 0.002 | Relative IQR: 0.67 | Min: 0.001 | Max: 0.002",
+        ),
+        (
+            [1000.0, 1000.0625],
+            "Evaluated 2 episodes, mean reward: 1000.03 +/- 0.03\n"
+            "Q1: 1000.016 | Q2: 1000.031 | Q3: 1000.047 | Relative IQR: 3e-05 | Min: 1000 | Max: 1000.062",
+        ),
+        (
             [2300.0, 2300.0, 2490.0, 3000.0, 3000.0],
             "Evaluated 5 episodes, mean reward: 2618.0 +/- 319.52\n"
             "Q1: 2300 | Q2: 2490 | Q3: 3000 | Relative IQR: 0.28 | Min: 2300 | Max: 3000",
@@ -259,6 +276,11 @@ def test_recurrent_buffers_are_refused() -> None:
 )
 def test_summary(rewards: list[float], summary: str) -> None:
     assert Evaluation(rewards, []).summary.startswith(summary)
+
+
+def test_the_summary_in_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training-utilities.md").read_text(encoding="utf-8")
+    assert f"```text\n{Evaluation([20.0, *[21.0] * 99], []).summary}\n```" in page
 
 
 class Terminal(io.StringIO):

@@ -80,6 +80,8 @@ class MemoryUsage:
         )
 
     def __str__(self) -> str:
+        if not self.raw_bytes:
+            return "no observations yet"
         return (
             f"{_readable(self.raw_bytes)} of observations in {_readable(self.total_bytes)} "
             f"({self.ratio:.1f}x smaller; {_readable(self.index_bytes)} of it index; "

@@ -9,7 +9,7 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
 
 from sb3_extra_buffers.codecs._optional import install_hint
-from sb3_extra_buffers.training_utils._workers import main_hidden
+from sb3_extra_buffers.training_utils._workers import start_envs
 
 __all__ = ["make_env"]
 
@@ -56,7 +56,9 @@ def make_env(
     The same, for the same seed and actions, as ``VecFrameStack(make_atari_env(env_id, n_envs, seed), framestack)``,
     but the games are registered in the worker processes too.
 
-    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` for them.
+    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` for them. They ignore Ctrl-C,
+    which a terminal sends to them as well: it raises ``KeyboardInterrupt`` in the main process only, which can then save the
+    model and close the environments.
 
     :param env_id: Id of the game, for example ``"PongNoFrameskip-v4"``
     :param n_envs: Number of environments
@@ -76,15 +78,14 @@ def make_env(
     make_vec_env = DummyVecEnv if n_envs == 1 else vec_env_cls
     game = partial(_make_game, env_id)
     try:
-        with main_hidden():
-            venv = make_atari_env(
-                game,
-                n_envs=n_envs,
-                seed=seed,
-                env_kwargs=env_kwargs,
-                # SB3 only calls it.
-                vec_env_cls=cast(type[SubprocVecEnv], make_vec_env),
-            )
+        venv = make_atari_env(
+            game,
+            n_envs=n_envs,
+            seed=seed,
+            env_kwargs=env_kwargs,
+            # SB3 only calls it.
+            vec_env_cls=cast(type[SubprocVecEnv], partial(start_envs, make_vec_env)),
+        )
     except (EOFError, ConnectionError):
         # A worker died while starting. If that is the game's doing, it does the same here and says why.
         game(**env_kwargs).close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -33,23 +34,30 @@ class Evaluation(NamedTuple):
     @property
     def summary(self) -> str:
         """
-        The rewards in two lines. The relative interquartile range is ``(Q3 - Q1) / |Q2|``.
+        The rewards in two lines. The relative interquartile range is ``(Q3 - Q1) / |Q2|``. There are as many decimals as it
+        takes to tell the smallest reward from the largest, and a spread above 0 never reads 0.00.
         """
+        least, most = min(self.rewards), max(self.rewards)
         lower, middle, upper = (float(value) for value in np.percentile(self.rewards, (25, 50, 75)))
-        spread = upper - lower
-        relative = spread / abs(middle) if middle else (np.inf if spread else 0.0)
-        quartiles = " | ".join(f"Q{n}: {_short(value)}" for n, value in enumerate((lower, middle, upper), start=1))
-        extremes = f"Min: {_short(min(self.rewards))} | Max: {_short(max(self.rewards))}"
-        mean = f"{np.mean(self.rewards):.1f} +/- {np.std(self.rewards):.2f}"
+        # Two, unless all rewards are within a tenth.
+        decimals = 2 if most - least >= 0.1 or most == least else 1 - math.floor(math.log10(most - least))
+        relative = (upper - lower) / abs(middle) if middle else (math.inf if upper > lower else 0.0)
+        mean = f"{np.mean(self.rewards):.{decimals - 1}f} +/- {_spread(float(np.std(self.rewards)))}"
+        q1, q2, q3, low, high = (_short(value, decimals) for value in (lower, middle, upper, least, most))
         return (
             f"Evaluated {len(self.rewards)} episodes, mean reward: {mean}\n"
-            f"{quartiles} | Relative IQR: {relative:.2f} | {extremes}"
+            f"Q1: {q1} | Q2: {q2} | Q3: {q3} | Relative IQR: {_spread(relative)} | Min: {low} | Max: {high}"
         )
 
 
-def _short(value: float) -> str:
-    """At most two decimals, and no more than it needs."""
-    text = f"{value:.2f}".rstrip("0").rstrip(".")
+def _spread(value: float) -> str:
+    """Two decimals, or one digit that is not 0 where they would be 0.00 for what is more than that."""
+    return f"{value:.1g}" if 0 < value < 0.005 else f"{value:.2f}"
+
+
+def _short(value: float, decimals: int) -> str:
+    """At most so many decimals, and no more than it needs."""
+    text = f"{value:.{decimals}f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 

@@ -23,7 +23,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
 
 from sb3_extra_buffers.codecs._optional import install_hint
-from sb3_extra_buffers.training_utils._workers import main_hidden
+from sb3_extra_buffers.training_utils._workers import ctrl_c_ignored, start_envs
 
 __all__ = ["MASK_VALUES", "VizdoomEnv", "make_env"]
 
@@ -156,7 +156,9 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
         if self.game.is_running():
             self.game.new_episode()
         else:
-            self.game.init()
+            # Or Ctrl-C would end the game, which is a process of its own, before anybody can save and close.
+            with ctrl_c_ignored():
+                self.game.init()
         return self._look(), {}
 
     def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -218,7 +220,8 @@ def make_env(
     """
     Create ViZDoom environments, each with a ``Monitor``.
 
-    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` for them.
+    The workers do not import the main script, so it needs no ``if __name__ == "__main__":`` for them. They and the games
+    ignore Ctrl-C: it raises ``KeyboardInterrupt`` in the main process only, which can then save and close.
 
     :param scenario: As ``VizdoomEnv`` takes it
     :param n_envs: Number of environments
@@ -237,15 +240,14 @@ def make_env(
 
     make_venv = DummyVecEnv if n_envs == 1 else vec_env_cls
     scaled = partial(gym.wrappers.TransformReward, func=partial(operator.mul, reward_scale))
-    with main_hidden():
-        venv = make_vec_env(
-            partial(VizdoomEnv, scenario, **env_kwargs),
-            n_envs=n_envs,
-            seed=seed,
-            # SB3 only calls them.
-            vec_env_cls=cast(type[SubprocVecEnv], make_venv),
-            wrapper_class=None if reward_scale == 1 else scaled,
-        )
+    venv = make_vec_env(
+        partial(VizdoomEnv, scenario, **env_kwargs),
+        n_envs=n_envs,
+        seed=seed,
+        # SB3 only calls them.
+        vec_env_cls=cast(type[SubprocVecEnv], partial(start_envs, make_venv)),
+        wrapper_class=None if reward_scale == 1 else scaled,
+    )
     if framestack is None or framestack < 2:
         return venv
     return VecFrameStack(venv, n_stack=framestack)
