@@ -232,7 +232,9 @@ CALLS: dict[Key, Callable[[tuple[Any, ...]], bool]] = {
     ("builtins", "set"): _any_of(_nothing, _matches(_is_list)),
     ("builtins", "slice"): _all_plain,
     # What BufferStatsCallback leaves in a buffer that is saved while it watches.
-    ("builtins", "getattr"): _matches(lambda value: is_made(value, CLASSES), _one_of("add", "sample", "get")),
+    ("builtins", "getattr"): _matches(
+        lambda value: is_made(value, CLASSES) and value.maker.name.endswith("Buffer"), _one_of("add", "sample", "get")
+    ),
     ("collections", "OrderedDict"): _nothing,
     ("collections", "defaultdict"): _matches(_named(REFERENCES)),
     ("collections", "deque"): _any_of(_nothing, _matches(_is_list), _matches(_is_list, is_whole)),

@@ -17,6 +17,7 @@ from collections import Counter
 from typing import Any
 
 from sb3_extra_buffers.cli.inspect_file.describe import SPACES, describe_number, describe_space, what_it_holds
+from sb3_extra_buffers.cli.inspect_file.machine import Budget
 from sb3_extra_buffers.cli.inspect_file.pickles import Contents, read_source
 from sb3_extra_buffers.cli.inspect_file.values import Made, Name, source_of
 
@@ -33,18 +34,29 @@ class Archive:
 
     :param zip_file: The file
     :param file_bytes: Its size
+    :param budget: How much may be done, if it is inside of another
     """
 
-    def __init__(self, zip_file: zipfile.ZipFile, file_bytes: int) -> None:
+    def __init__(self, zip_file: zipfile.ZipFile, file_bytes: int, budget: Budget | None = None) -> None:
         self.zip_file = zip_file
         self.file_bytes = file_bytes
         self.names = zip_file.namelist()
         self.foreign: dict[str, None] = {}
+        self.pickles = [name for name in self.names if name.lower().endswith(".pkl")]
+        self.tensors = [name for name in self.names if name.endswith(".pth")]
+        self.budget = budget or Budget()
         # SB3 and PyTorch compress nothing: what grows by more than this is made to fill the memory.
         self._left = file_bytes + _LARGEST_GROWTH
         # To PyTorch, capital letters are the same as small ones.
         counts = Counter(name.lower() for name in self.names)
         self.foreign.update((f"two parts called {name}", None) for name, count in counts.items() if count > 1)
+
+    @property
+    def kind(self) -> str:
+        """What it is, as far as its parts tell."""
+        if "data" in self.names or self.tensors:
+            return "a model that SB3 saved"
+        return "a file of PyTorch" if self.pickles else "a zip file that is neither a recording nor a model"
 
     def read(self, name: str) -> bytes:
         """
@@ -72,27 +84,24 @@ class Archive:
             self.foreign[f"{name}, which cannot be read without loading it ({contents.damage})"] = None
 
     def check_torch(self) -> None:
-        """Look into the pickles that PyTorch wrote."""
+        """Look into the pickles that PyTorch wrote, if there are any."""
         # What comes before the first part could be another list of parts, which PyTorch would go by.
-        if all(info.header_offset > 0 for info in self.zip_file.infolist()):
+        if self.pickles and all(info.header_offset > 0 for info in self.zip_file.infolist()):
             self.foreign["a zip file that does not begin with its first part"] = None
-        for name in self.names:
-            if name.lower().endswith(".pkl"):
-                self.note(name, read_source(source_of(self.read(name)), is_torch=True))
+        for name in self.pickles:
+            self.note(name, read_source(source_of(self.read(name)), True, self.budget))
             if name.lower().endswith("constants.pkl"):
                 self.foreign["a program in TorchScript"] = None
 
     def check_tensors(self) -> None:
         """Look into the files of PyTorch that are in this one."""
-        for name in self.names:
-            if not name.endswith(".pth"):
-                continue
+        for name in self.tensors:
             try:
                 data = self.read(name)
                 if data[:4] != b"PK\x03\x04":  # by which PyTorch tells
                     raise ValueError("not as PyTorch writes it today")
                 with zipfile.ZipFile(io.BytesIO(data)) as inner:
-                    tensors = Archive(inner, len(data))
+                    tensors = Archive(inner, len(data), self.budget)
                     tensors.check_torch()
             except DAMAGES as error:
                 self.foreign[f"{name}, which cannot be read without loading it ({error})"] = None
@@ -112,7 +121,7 @@ class Archive:
         for key, value in data.items():
             if isinstance(value, dict) and ":serialized:" in value:
                 try:
-                    contents = read_source(source_of(base64.b64decode(value[":serialized:"].encode())))
+                    contents = read_source(source_of(base64.b64decode(value[":serialized:"].encode())), budget=self.budget)
                 except (AttributeError, ValueError) as error:
                     self.foreign[f"{key}, which cannot be read without loading it ({error})"] = None
                     continue
@@ -121,17 +130,22 @@ class Archive:
         return data, made
 
 
-def describe_model(archive: Archive) -> tuple[list[tuple[str, str]], dict[str, Any]]:
+def describe_archive(archive: Archive) -> tuple[list[tuple[str, str]], dict[str, Any]]:
     """
-    Describe a model that SB3 saved.
+    Describe a zip file, and look into everything in it that would be unpickled.
 
     :param archive: The file
     :return: Pairs of a title and a text, and the same for programs
     """
+    archive.check_torch()
     archive.check_tensors()
-    if "data" not in archive.names:
-        return [("note", "only weights, no parameters")], {}
-    data, made = archive.parameters()
+    if "data" in archive.names:
+        return _describe_model(*archive.parameters())
+    holds = archive.names[:10]
+    return [("holds", ", ".join(holds))], {"holds": holds}
+
+
+def _describe_model(data: dict[str, Any], made: dict[str, Any]) -> tuple[list[tuple[str, str]], dict[str, Any]]:
     facts: dict[str, Any] = {}
     for key in (*_CLASS_KEYS, *SPACES):
         if key in made:

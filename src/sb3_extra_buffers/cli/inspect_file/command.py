@@ -181,7 +181,7 @@ def _recording(path: Path) -> Description:
 
 def _zip_file(path: Path) -> Description:
     from sb3_extra_buffers.cli.formatting import format_bytes
-    from sb3_extra_buffers.cli.inspect_file.archives import DAMAGES, Archive, describe_model
+    from sb3_extra_buffers.cli.inspect_file.archives import DAMAGES, Archive, describe_archive
 
     try:
         zip_file = zipfile.ZipFile(path)
@@ -194,23 +194,13 @@ def _zip_file(path: Path) -> Description:
     lines = [("file", format_bytes(file_bytes))]
     with zip_file:
         archive = Archive(zip_file, file_bytes)
-        # A model comes first: what calls itself a recording could be loaded as a model, too.
-        if "data" in archive.names or any(name.endswith(".pth") for name in archive.names):
-            try:
-                more, facts = describe_model(archive)
-            except DAMAGES as error:
-                if not archive.foreign:
-                    raise UsageError(f"{path} looks like a model that SB3 saved, but is damaged: {error}") from error
-                more, facts = [("damage", str(error))], {"damage": str(error)}
-            return Description("a model that SB3 saved", lines + more, facts, list(archive.foreign))
-        if "header.json" in archive.names:
-            return _recording(path)
-        is_torch = any(name.lower().endswith(".pkl") for name in archive.names)
-        if is_torch:
-            try:
-                archive.check_torch()
-            except DAMAGES as error:
-                raise UsageError(f"{path} looks like a file of PyTorch, but is damaged: {error}") from error
-        holds = archive.names[:10]
-        kind = "a file of PyTorch" if is_torch else "a zip file, which was not looked into"
-        return Description(kind, [*lines, ("holds", ", ".join(holds))], {"holds": holds}, list(archive.foreign))
+        try:
+            # Looked into whatever it is: what calls itself a recording could be loaded as a model, too.
+            more, facts = describe_archive(archive)
+        except DAMAGES as error:
+            if not archive.foreign:
+                raise UsageError(f"{path} looks like {archive.kind}, but is damaged: {error}") from error
+            more, facts = [("damage", str(error))], {"damage": str(error)}
+    if "header.json" in archive.names and not archive.foreign:
+        return _recording(path)
+    return Description(archive.kind, lines + more, facts, list(archive.foreign))

@@ -12,12 +12,23 @@ from sb3_extra_buffers.cli.inspect_file.values import Items, Made, Name, PickleE
 
 # Data of more bytes than this is skipped; no name is as long.
 _LONGEST_KEPT = 4096
-_MOST_STEPS = 30_000_000
+_STEPS_AT_ONCE = 1000
 _MOST_NOTES = 1000
 
 
 class _Stop(Exception):
     """The program is at its end."""
+
+
+class Budget:
+    """
+    How much is done for one file, whatever is in it.
+
+    :param steps: How many steps are left, in all pickles together
+    """
+
+    def __init__(self, steps: int = 20_000_000) -> None:
+        self.steps = steps
 
 
 class Machine:
@@ -26,13 +37,15 @@ class Machine:
 
     :param source: The file
     :param foreign: Where to note what is not needed
+    :param budget: How much may be done
     """
 
     steps: ClassVar[dict[int, Callable[[Any], None]]]
 
-    def __init__(self, source: Source, foreign: dict[str, None]) -> None:
+    def __init__(self, source: Source, foreign: dict[str, None], budget: Budget) -> None:
         self.source = source
         self.foreign = foreign
+        self.budget = budget
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []  # the stack before each mark
         self.memo: dict[int, Any] = {}
@@ -45,13 +58,14 @@ class Machine:
         """
         read, steps = self.source.read, self.steps
         try:
-            for _ in range(_MOST_STEPS):
-                step = steps.get(read(1)[0])
-                if step is None:
-                    raise PickleError("it makes no sense as a pickle")
-                step(self)
+            while self.budget.steps > 0:
+                self.budget.steps -= _STEPS_AT_ONCE
+                for _ in range(_STEPS_AT_ONCE):
+                    steps[read(1)[0]](self)
         except _Stop:
             return self.stack.pop()
+        except KeyError:
+            raise PickleError("it makes no sense as a pickle") from None
         except IndexError:
             raise PickleError("it takes what is not there") from None
         raise PickleError("there is too much in it to check")
@@ -198,8 +212,6 @@ class Machine:
 
     def step_get(self, index: int) -> None:
         """Fetch what was kept."""
-        if index not in self.memo:
-            raise PickleError("it takes what is not there")
         self.stack.append(self.memo[index])
 
     def step_keep(self, index: int) -> None:

@@ -9,6 +9,7 @@ gigabytes is read in little memory.
 
 from __future__ import annotations
 
+import gc
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
 from pathlib import Path
@@ -25,11 +26,11 @@ from sb3_extra_buffers.cli.inspect_file.allowed import (
     is_name,
     may_have_state,
 )
-from sb3_extra_buffers.cli.inspect_file.machine import Machine, what
+from sb3_extra_buffers.cli.inspect_file.machine import Budget, Machine, what
 from sb3_extra_buffers.cli.inspect_file.values import Elements, Items, Made, Name, PickleError, Skipped, Source, source_of
 
 # How much is read of a pickle that is inside of another.
-_LONGEST_INNER = 1 << 20
+_LONGEST_INNER = 1 << 16
 _CLOUDPICKLE_WRAPPER = (("stable_baselines3.common.vec_env.base_vec_env", "CloudpickleWrapper"),)
 
 
@@ -56,12 +57,15 @@ class _Reader(Machine):
 
     :param source: The file
     :param foreign: Where to note what is not needed
+    :param budget: How much may be done
     :param is_torch: Whether PyTorch reads it, which puts the storages of tensors in where the file has only their keys
     :param depth: In how many pickles this one is
     """
 
-    def __init__(self, source: Source, foreign: dict[str, None], is_torch: bool = False, depth: int = 0) -> None:
-        super().__init__(source, foreign)
+    def __init__(
+        self, source: Source, foreign: dict[str, None], budget: Budget, is_torch: bool = False, depth: int = 0
+    ) -> None:
+        super().__init__(source, foreign, budget)
         self.is_torch = is_torch
         self.depth = depth
         self.protocol = 0
@@ -153,8 +157,7 @@ class _Reader(Machine):
             # PyTorch's older format is a row of pickles: two numbers, the machine it was saved on, the object, the keys of
             # the storages.
             for _ in range(5 if is_torch else 1):
-                root = _Reader(source, self.foreign, is_torch, self.depth + 1).load()
-                self.use([root])
+                _Reader(source, self.foreign, self.budget, is_torch, self.depth + 1).load()
         except PickleError as error:
             self.note(f"another pickle inside, which cannot be read without loading it ({error})")
 
@@ -300,20 +303,26 @@ _Reader.steps = {
 }
 
 
-def read_source(source: Source, is_torch: bool = False) -> Contents:
+def read_source(source: Source, is_torch: bool = False, budget: Budget | None = None) -> Contents:
     """
     Read a pickle. Nothing that it names is imported or called.
 
     :param source: Where it is
     :param is_torch: Whether PyTorch reads it
+    :param budget: How much may be done, if it is one of several
     :return: What is in it
     """
     foreign: dict[str, None] = {}
     root, damage = None, None
+    was_collecting = gc.isenabled()
+    gc.disable()  # it would look through millions of values again and again
     try:
-        root = _Reader(source, foreign, is_torch).load()
+        root = _Reader(source, foreign, budget or Budget(), is_torch).load()
     except PickleError as error:
         damage = str(error)  # what comes before would still be run
+    finally:
+        if was_collecting:
+            gc.enable()
     return Contents(root, foreign, damage, 0 if damage else source.end - source.position)
 
 

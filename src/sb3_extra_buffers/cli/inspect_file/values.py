@@ -47,6 +47,8 @@ class Skipped:
         self.encoding = encoding
 
 
+_CHUNK = 1 << 14
+_LONGEST_LINE = 1 << 28
 # No object has more attributes.
 _MOST_ATTRIBUTES = 10_000
 
@@ -121,28 +123,30 @@ class Made:
 
 class Source:
     """
-    Part of a file, of which nothing is read that is not there.
+    A file, of which nothing is read that is not there.
 
     :param file: The file
-    :param most: How many bytes may be read, beside those that are skipped
     """
 
-    def __init__(self, file: BinaryIO, most: int = 1 << 30) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._left = most
-        here = file.tell()
         self.end = file.seek(0, os.SEEK_END)
-        file.seek(here)
-        self.position = here
+        self._chunk = b""
+        self._start = 0  # of the chunk
+        self._next = 0  # within the chunk
 
-    def _take(self, size: int, is_kept: bool = True) -> None:
-        if size > self.end - self.position:
+    @property
+    def position(self) -> int:
+        """How much is read or skipped."""
+        return self._start + self._next
+
+    def _move(self, position: int, size: int) -> None:
+        """Go on elsewhere."""
+        if position + size > self.end:
             raise PickleError("the file ends too early")
-        self.position += size
-        if is_kept:
-            self._left -= size
-            if self._left < 0:
-                raise PickleError("there is too much in it to check")
+        self._start, self._next = position, 0
+        self._file.seek(position)
+        self._chunk = self._file.read(max(size, _CHUNK))
 
     def read(self, size: int) -> bytes:
         """
@@ -151,8 +155,13 @@ class Source:
         :param size: How many
         :return: The bytes
         """
-        self._take(size)
-        return self._file.read(size)
+        end = self._next + size
+        if end > len(self._chunk):
+            self._move(self.position, size)
+            end = size
+        data = self._chunk[self._next : end]
+        self._next = end
+        return data
 
     def line(self) -> bytes:
         """
@@ -160,8 +169,19 @@ class Source:
 
         :return: The line without its end
         """
-        line = self._file.readline(self._left + 1)
-        self._take(max(len(line), 1))
+        end = self._chunk.find(b"\n", self._next) + 1
+        if end > 0:
+            line = self._chunk[self._next : end]
+            self._next = end
+        else:
+            start = self.position
+            self._file.seek(start)
+            line = self._file.readline(_LONGEST_LINE)
+            if not line:
+                raise PickleError("the file ends too early")
+            if len(line) == _LONGEST_LINE:
+                raise PickleError("there is too much in it to check")
+            self._move(start + len(line), 0)
         return line[:-1]
 
     def skip(self, size: int, encoding: str | None = None) -> Skipped:
@@ -173,8 +193,7 @@ class Source:
         :return: The place
         """
         skipped = Skipped(size, self.position, encoding)
-        self._take(size, is_kept=False)
-        self._file.seek(self.position)
+        self._move(self.position + size, 0)
         return skipped
 
     def beginning(self, skipped: Skipped, size: int) -> bytes:
@@ -187,14 +206,8 @@ class Source:
         """
         if skipped.start < 0:
             return b""
-        size = min(size, skipped.size)
-        self._left -= size
-        if self._left < 0:
-            raise PickleError("there is too much in it to check")
         self._file.seek(skipped.start)
-        found = self._file.read(size)
-        self._file.seek(self.position)
-        return found
+        return self._file.read(min(size, skipped.size))
 
 
 def source_of(data: bytes) -> Source:
