@@ -42,7 +42,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser = new_command(
         commands,
         "inspect",
-        "show what is in a recording or a saved buffer, without running any code from it",
+        "show what is in a recording, a saved buffer or a model, without running any code from it",
         "Show what is in a recording, in a buffer saved with save_replay_buffer or pickle, or in a model saved by SB3. A "
         "pickle is a program that runs when it is loaded. Here it is only read: nothing it names is imported or called.",
         ["inspect play.rec", "inspect replay_buffer.pkl", "inspect replay_buffer.pkl --json"],

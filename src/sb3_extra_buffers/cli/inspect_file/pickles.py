@@ -194,9 +194,10 @@ class _Reader(Machine):
 
     def step_object(self) -> None:
         """Note a call, or an object if there are no arguments."""
-        cls, *args = self.since_mark()
-        self.use(args)
-        self.stack.append(self.call(cls, tuple(args)))
+        taken = self.since_mark()
+        cls = taken.pop(0)
+        self.use(taken)
+        self.stack.append(self.call(cls, tuple(taken)))
 
     def step_instance(self) -> None:
         """The same for a class that is named here."""
