@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sb3_extra_buffers.cli.errors import FAILED, OK, CommandError
+from sb3_extra_buffers.cli.errors import FAILED, OK, CommandError, UsageError
 from sb3_extra_buffers.cli.options import new_command
+
+_MOST_LINES = 100
+_LONGEST_MESSAGE = 500
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,12 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser = new_command(
         commands,
         "inspect",
-        "show what is in a recording or a saved buffer, without running any code from it",
+        "show what is in a recording, a saved buffer or a model, without running any code from it",
         "Show what is in a recording, in a buffer saved with save_replay_buffer or pickle, or in a model saved by SB3. A "
         "pickle is a program that runs when it is loaded. Here it is only read: nothing it names is imported or called.",
         ["inspect play.rec", "inspect replay_buffer.pkl", "inspect replay_buffer.pkl --json"],
-        "The exit code is 1 if loading the file would run code that a saved buffer does not need.",
+        "The exit code is 1 if loading the file would or might run code that a saved buffer or model does not need, and 2 if "
+        "the file cannot be read.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a recording, a pickled buffer or a saved model")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
@@ -58,23 +62,35 @@ def run(options: argparse.Namespace) -> int:
     :return: Exit code
     """
     from sb3_extra_buffers.cli.checks import check_file
+    from sb3_extra_buffers.cli.inspect_file.printing import as_json, printable
 
     path: Path = options.file
-    check_file(path)
-    found = describe(path)
+    try:
+        check_file(path)
+        if not path.is_file():
+            raise UsageError(f"{path} is no file that could hold anything; give the name of a recording, a buffer or a model")
+        found = describe(path)
+    except CommandError as error:  # it may quote the file, or its name
+        raise type(error)(printable(str(error), _LONGEST_MESSAGE)) from error
+    except OSError as error:
+        raise UsageError(printable(f"cannot read {path}: {error.strerror}")) from error
     code = FAILED if found.foreign else OK
     if options.json:
-        facts = {"kind": found.kind, "file_bytes": path.stat().st_size, **found.facts, "foreign_code": found.foreign}
-        print(json.dumps(facts, indent=2))
+        print(as_json({"kind": found.kind, "file_bytes": path.stat().st_size, **found.facts, "foreign_code": found.foreign}))
         return code
-    print(f"{path}: {found.kind}")
-    width = max(len(title) for title, _ in found.lines)
-    for title, text in found.lines:
+    print(f"{printable(str(path))}: {found.kind}")
+    lines = [(printable(title, 60), printable(text)) for title, text in found.lines[:_MOST_LINES]]
+    width = max(len(title) for title, _ in lines)
+    for title, text in lines:
         print(f"  {title:<{width}}  {text}")
+    if len(found.lines) > _MOST_LINES:
+        print(f"  and {len(found.lines) - _MOST_LINES:,} more")
     if found.foreign:
-        print("\nDo not load this file unless you trust where it came from. Loading it would also run:")
-        for name in found.foreign[:50]:
-            print(f"  {name}")
+        print("\nDo not load this file unless you trust where it came from. Loading it would also run or use:")
+        for name in found.foreign[:_MOST_LINES]:
+            print(f"  {printable(name)}")
+        if len(found.foreign) > _MOST_LINES:
+            print(f"  and {len(found.foreign) - _MOST_LINES:,} more")
     return code
 
 
@@ -85,39 +101,49 @@ def describe(path: Path) -> Description:
     :param path: The file
     :return: What it is, and what is in it
     """
-    from sb3_extra_buffers.recording import is_recording
+    with open(path, "rb") as file:
+        beginning = file.read(2)
+    if not beginning:
+        raise UsageError(f"{path} is empty")
+    # What a file begins as decides, for pickles are read from their beginning and zip files from their end: one file can be
+    # both. No pickle begins like this: it would ask for something outside of the file, and there is nobody to ask.
+    return _zip_file(path) if beginning == b"PK" else _pickle(path)
 
-    if is_recording(path):
-        return _recording(path)
-    if zipfile.is_zipfile(path):
-        return _zip_file(path)
-    from sb3_extra_buffers.cli.inspect_file.describe import buffer_facts, describe_buffer, foreign_names, is_buffer
-    from sb3_extra_buffers.cli.inspect_file.pickles import Made, PickleError, read_pickle
 
-    try:
-        contents = read_pickle(path)
-    except PickleError as error:
-        raise CommandError(f"{path} is not a recording, a pickle or a saved model, or it is damaged ({error})") from error
-    foreign = foreign_names(contents)
-    if is_buffer(contents):
-        lines = describe_buffer(contents, path.stat().st_size)
-        return Description("a pickled buffer", lines, buffer_facts(contents), foreign)
-    root = contents.root
-    what = str(root.kind or root.maker) if isinstance(root, Made) else type(root).__name__
+def _pickle(path: Path) -> Description:
     from sb3_extra_buffers.cli.formatting import format_bytes
+    from sb3_extra_buffers.cli.inspect_file.describe import buffer_facts, describe_buffer, is_buffer, what_it_holds
+    from sb3_extra_buffers.cli.inspect_file.pickles import read_pickle
 
-    lines = [("holds", what[:200]), ("file", format_bytes(path.stat().st_size))]
-    return Description("a pickle, but no buffer", lines, {"holds": what[:200]}, foreign)
+    contents = read_pickle(path)
+    file_bytes = path.stat().st_size
+    foreign = contents.foreign
+    if contents.damage is not None:
+        if not foreign:
+            raise UsageError(f"{path} is not a recording, a pickle or a saved model, or it is damaged: {contents.damage}")
+        lines = [("file", format_bytes(file_bytes)), ("damage", contents.damage)]
+        return Description("a damaged pickle", lines, {"damage": contents.damage}, foreign)
+    if contents.unread:
+        foreign.append(f"{format_bytes(contents.unread)} after the end of the pickle, which were not looked at")
+    root = contents.root
+    if is_buffer(root):
+        return Description("a pickled buffer", describe_buffer(root, file_bytes), buffer_facts(root), foreign)
+    what = what_it_holds(root)
+    lines = [("holds", what), ("file", format_bytes(file_bytes))]
+    return Description("a pickle, but no buffer", lines, {"holds": what}, foreign)
 
 
 def _recording(path: Path) -> Description:
     from sb3_extra_buffers.cli.formatting import counted, format_bytes
+    from sb3_extra_buffers.cli.inspect_file.printing import for_json
     from sb3_extra_buffers.recording import RecordingError, recording_info
 
     try:
         info = recording_info(path)
     except RecordingError as error:
-        raise CommandError(str(error)) from error
+        raise UsageError(str(error)) from error
+    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise UsageError(f"{path}: its header is damaged: {error}") from error
     sort = {"render": ", as rendered", "observation": ", as the agent sees them"}.get(str(info.metadata.get("frames")), "")
     ratio = f" ({info.raw_bytes / info.file_bytes:,.0f}x smaller than uncompressed)" if info.file_bytes else ""
     lines = [
@@ -130,11 +156,11 @@ def _recording(path: Path) -> Description:
     if info.buffer_size is not None:
         lines.append(("ring of", f"{info.buffer_size:,} steps"))
     lines += [(f"feature {name}", f"{kind} {shape}") for name, (shape, kind) in info.features.items()]
-    for key, value in info.metadata.items():
-        if key == "frames":
-            continue
-        text = json.dumps(value)
-        lines.append((key, text if len(text) <= 80 else f"{text[:77]}…"))
+    metadata = for_json(info.metadata)
+    for key, value in metadata.items():
+        if key != "frames":
+            text = json.dumps(value)
+            lines.append((key, text if len(text) <= 80 else f"{text[:77]}…"))
     lines.append(("written by", f"sb3-extra-buffers {info.version}"))
     facts: dict[str, Any] = {
         "buffer": info.kind,
@@ -147,7 +173,7 @@ def _recording(path: Path) -> Description:
         "action_dtype": info.action_dtype,
         "buffer_size": info.buffer_size,
         "features": {name: {"shape": shape, "dtype": kind} for name, (shape, kind) in info.features.items()},
-        "metadata": info.metadata,
+        "metadata": metadata,
         "version": info.version,
     }
     return Description("a recording", lines, facts)
@@ -155,28 +181,26 @@ def _recording(path: Path) -> Description:
 
 def _zip_file(path: Path) -> Description:
     from sb3_extra_buffers.cli.formatting import format_bytes
+    from sb3_extra_buffers.cli.inspect_file.archives import DAMAGES, Archive, describe_archive
 
-    with zipfile.ZipFile(path) as archive:
-        parts = {entry.filename: entry.file_size for entry in archive.infolist()}
-        lines = [("file", format_bytes(path.stat().st_size))]
-        if "data" not in parts or "policy.pth" not in parts:
-            return Description("a zip file", [*lines, ("holds", ", ".join(list(parts)[:10]))], {"holds": list(parts)[:10]})
+    try:
+        zip_file = zipfile.ZipFile(path)
+    except DAMAGES as error:
+        raise UsageError(
+            f"{path} begins like a recording or a saved model, but it is damaged, or its end is missing ({error}); copy or "
+            "download it again"
+        ) from error
+    file_bytes = path.stat().st_size
+    lines = [("file", format_bytes(file_bytes))]
+    with zip_file:
+        archive = Archive(zip_file, file_bytes)
         try:
-            data = json.loads(archive.read("data"))
-        except ValueError as error:
-            raise CommandError(f"{path} looks like a model that SB3 saved, but is damaged: {error}") from error
-    facts: dict[str, Any] = {}
-    for key in ("policy_class", "observation_space", "action_space", "replay_buffer_class", "rollout_buffer_class"):
-        entry = data.get(key)
-        if isinstance(entry, dict):
-            # The entry also holds a pickle, which stays unread; SB3 writes what it is beside it.
-            text = str(entry.get("__module__") or entry.get(":type:")) if key.endswith("class") else str(entry.get(":type:"))
-            shape = f" {entry['_shape']}" if "_shape" in entry else f" {entry['n']}" if "n" in entry else ""
-            facts[key] = f"{text}{shape}"
-            lines.append((key.replace("_", " "), facts[key]))
-    for key in ("num_timesteps", "n_envs", "buffer_size", "learning_rate", "gamma", "seed"):
-        if isinstance(data.get(key), int | float):
-            facts[key] = data[key]
-            lines.append((key, str(data[key])))
-    lines.append(("note", "loading a model runs code that is saved in it; that code was not looked at"))
-    return Description("a model that SB3 saved", lines, facts)
+            # Looked into whatever it is: what calls itself a recording could be loaded as a model, too.
+            more, facts = describe_archive(archive)
+        except DAMAGES as error:
+            if not archive.foreign:
+                raise UsageError(f"{path} looks like {archive.kind}, but is damaged: {error}") from error
+            more, facts = [("damage", str(error))], {"damage": str(error)}
+    if "header.json" in archive.names and not archive.foreign:
+        return _recording(path)
+    return Description(archive.kind, lines + more, facts, list(archive.foreign))

@@ -5,62 +5,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
-from sb3_extra_buffers.cli.formatting import format_bytes
-from sb3_extra_buffers.cli.inspect_file.pickles import Contents, Made, Name
+import numpy as np
 
-# Packages whose classes a saved buffer is made of.
-_WHOLE_PACKAGES = ("gymnasium.spaces.", "stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
-_SINGLE_NAMES = {
-    "torch": {"device"},
-    "numpy": {"dtype", "ndarray"},
-    "numpy.core.multiarray": {"_reconstruct", "scalar"},
-    "numpy._core.multiarray": {"_reconstruct", "scalar"},
-    "numpy.core.numeric": {"_frombuffer"},
-    "numpy._core.numeric": {"_frombuffer"},
-    "numpy.random._pickle": {"__generator_ctor", "__bit_generator_ctor"},
-    "numpy.random._pcg64": {"PCG64"},
-    "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
-    "collections": {"OrderedDict", "deque", "defaultdict"},
-    "copyreg": {"_reconstructor", "__newobj__"},
-    "_codecs": {"encode"},
-    "builtins": {
-        "set",
-        "frozenset",
-        "bytes",
-        "bytearray",
-        "slice",
-        "range",
-        "complex",
-        "object",
-        "list",
-        "dict",
-        "tuple",
-        "getattr",
-    },
-}
-# What BufferStatsCallback leaves in a buffer that is saved while it watches.
-_OWN_METHODS = {"add", "sample", "get"}
+from sb3_extra_buffers.cli.formatting import counted, format_bytes
+from sb3_extra_buffers.cli.inspect_file.printing import number
+from sb3_extra_buffers.cli.inspect_file.values import Items, Made, Name
+
+SPACES: tuple[str, ...] = ("observation_space", "action_space")
 _COUNTS = ("buffer_size", "n_envs", "pos", "full")
+_LARGEST_COUNT = 1 << 48
+_MOST_DIMENSIONS = 64  # NumPy allows no more
+_MOST_PARTS = 20  # of a space that are written out, whatever is inside of what
+_MOST_SHOWN = 100
+_MOST_WALKED = 1_000_000
 
 
-def foreign_names(contents: Contents) -> list[str]:
-    """
-    Find the code that a saved buffer has no need of.
-
-    :param contents: What is in the file
-    :return: Names of functions and classes that loading the file would call
-    """
-    found = []
-    for name in contents.names:
-        known = str(name).startswith(_WHOLE_PACKAGES) or name.name in _SINGLE_NAMES.get(name.module, ())
-        if not known:
-            found.append(str(name))
-    for name, args in contents.calls:
-        if name.name == "getattr" and not (len(args) == 2 and args[0] is contents.root and args[1] in _OWN_METHODS):
-            found.append("builtins.getattr")
-    return sorted(set(found))
+def _dtype(value: Any) -> np.dtype[Any] | None:
+    code = value.args[0] if isinstance(value, Made) and value.args else None
+    if not isinstance(code, str) or re.fullmatch(r"[biufcmMSUV?][0-9]{0,9}", code) is None:
+        return None
+    try:
+        return np.dtype(code)
+    except (TypeError, ValueError):
+        return None
 
 
 def dtype_name(value: Any) -> str:
@@ -70,15 +40,15 @@ def dtype_name(value: Any) -> str:
     :param value: What the file says of it
     :return: For example ``"uint8"``
     """
-    if isinstance(value, Made) and value.args and isinstance(value.args[0], str):
-        code = value.args[0]
-        if re.fullmatch(r"[biufcmMSUV?][0-9]*", code):
-            import numpy as np
+    dtype = _dtype(value)
+    return "objects" if dtype is None else dtype.name
 
-            return np.dtype(code).name
-    if isinstance(value, Made) and isinstance(value.kind, Name) and value.kind.module == "numpy.dtypes":
-        return value.kind.name
-    return "objects"
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """A shape, if it is one that an array can have."""
+    if not isinstance(value, tuple) or len(value) > _MOST_DIMENSIONS:
+        return None
+    return value if all(isinstance(part, int) and 0 <= part < _LARGEST_COUNT for part in value) else None
 
 
 def array_facts(value: Any) -> tuple[tuple[int, ...], str, int] | None:
@@ -88,32 +58,30 @@ def array_facts(value: Any) -> tuple[tuple[int, ...], str, int] | None:
     :param value: What the file says of it
     :return: Shape, type of elements and bytes; None if it is no array
     """
-    if not isinstance(value, Made) or not isinstance(value.maker, Name):
+    if not isinstance(value, Made) or value.maker is None:
         return None
-    shape: Any
     if value.maker.name == "_frombuffer" and len(value.args) >= 3:
-        kind, shape = value.args[1], value.args[2]
+        kind, shape = value.args[1], _shape(value.args[2])
     elif value.maker.name == "_reconstruct" and isinstance(value.state, tuple) and len(value.state) == 5:
-        shape, kind = value.state[1], value.state[2]
+        kind, shape = value.state[2], _shape(value.state[1])
     else:
         return None
-    if not isinstance(shape, tuple) or not all(isinstance(part, int) for part in shape):
+    if shape is None:
         return None
-    name = dtype_name(kind)
-    match = re.search(r"(\d+)$", name)
-    item = int(match[1]) // 8 if match else 1
-    return shape, name, math.prod(shape) * item
+    dtype = _dtype(kind)
+    return shape, dtype_name(kind), math.prod(shape) * (1 if dtype is None else dtype.itemsize)
 
 
-def _whole(value: Any) -> Any:
-    """An integer that NumPy wrapped."""
-    if isinstance(value, Made) and isinstance(value.maker, Name) and value.maker.name == "scalar" and len(value.args) == 2:
-        data = value.args[1]
-        if isinstance(data, Made) and str(data.maker) == "_codecs.encode" and isinstance(data.args[0], str):
-            data = data.args[0].encode("latin1", errors="replace")  # how old protocols write bytes
-        if isinstance(data, bytes):
-            return int.from_bytes(data, "little", signed=True)
-    return value
+def _plain(value: Any) -> Any:
+    """A number that NumPy wrapped."""
+    if not (isinstance(value, Made) and value.maker is not None and value.maker.name == "scalar" and len(value.args) == 2):
+        return value
+    data, dtype = value.args[1], _dtype(value.args[0])
+    if isinstance(data, Made) and str(data.maker) == "_codecs.encode" and data.args and isinstance(data.args[0], str):
+        data = data.args[0].encode("latin1", errors="replace")  # how old protocols write bytes
+    if dtype is None or dtype.kind not in "biuf" or not isinstance(data, bytes) or len(data) != dtype.itemsize:
+        return value
+    return np.frombuffer(data, dtype)[0].item()
 
 
 def describe_space(value: Any) -> str:
@@ -123,59 +91,104 @@ def describe_space(value: Any) -> str:
     :param value: What the file says of it
     :return: For example ``"Box (4, 84, 84) uint8"``
     """
-    if not isinstance(value, Made) or value.kind is None:
-        return "unknown"
-    attributes = value.attributes
-    if value.kind.name == "Dict":
-        parts = attributes.get("spaces")
-        items: dict[Any, Any] = parts if isinstance(parts, dict) else getattr(parts, "items", None) or {}
-        return "Dict " + ", ".join(f"{key}: {describe_space(part)}" for key, part in list(items.items())[:20])
-    if value.kind.name == "Discrete":
-        return f"Discrete {_whole(attributes.get('n'))}"
-    shape = attributes.get("_shape")
-    return f"{value.kind.name} {shape if isinstance(shape, tuple) else ''} {dtype_name(attributes.get('dtype'))}"
+    left = _MOST_PARTS
+
+    def describe(value: Any, depth: int) -> str:
+        nonlocal left
+        left -= 1
+        if not isinstance(value, Made) or value.maker is None:
+            return "unknown"
+        name, attributes = value.maker.name, value.attributes
+        if left < 0 or depth > _MOST_PARTS:
+            return "…"
+        if name == "Dict":
+            inner = attributes.get("spaces")
+            inner = inner.items if isinstance(inner, Made) else inner
+            parts = [
+                f"{_title(key)}: {describe(part, depth + 1)}"
+                for key, part in (inner.pairs if isinstance(inner, Items) else [])
+                if left > 0
+            ]
+            return f"Dict {', '.join(parts)}"
+        if name == "Discrete":
+            n = _plain(attributes.get("n"))
+            return f"Discrete {number(n) if isinstance(n, int) else '?'}"
+        shape = _shape(attributes.get("_shape"))
+        return f"{name} {'' if shape is None else shape} {dtype_name(attributes.get('dtype'))}"
+
+    return describe(value, 0)
 
 
 def _walk(value: Any) -> Iterator[Made]:
-    """Everything that would have been made, once each; a file may refer to itself."""
+    """What would have been made, once each; a file may refer to itself."""
     seen: set[int] = set()
     waiting = [value]
-    while waiting:
+    while waiting and len(seen) < _MOST_WALKED:
         here = waiting.pop()
         if id(here) in seen:
             continue
         seen.add(id(here))
         if isinstance(here, Made):
             yield here
-            waiting += [*here.args, *here.kwargs.values(), here.state, *here.items.values(), *here.elements]
-        elif isinstance(here, dict):
-            waiting += here.values()
-        elif isinstance(here, list | tuple | set | frozenset):
+            waiting += [here.args, here.state, here.items, here.elements]
+        elif isinstance(here, Items):
+            waiting += (part for _, part in here.pairs)
+        elif isinstance(here, list | tuple):
             waiting += here
 
 
+def _title(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return number(value) if isinstance(value, int) else f"({type(value).__name__})"
+
+
+def describe_number(value: Any) -> str | None:
+    """
+    Write a number.
+
+    :param value: The value
+    :return: Its text; None if it is no number
+    """
+    if isinstance(value, int) and value.bit_length() > 64:
+        return number(value)
+    return str(value) if isinstance(value, int | float) else None
+
+
 def _short(value: Any) -> str | None:
-    value = _whole(value)
-    if isinstance(value, bool | int | float | str):
-        text = str(value)
-        return text if len(text) <= 60 else None
-    return None
+    value = _plain(value)
+    if isinstance(value, str):
+        return value if len(value) <= 60 else None
+    return describe_number(value)
 
 
-def is_buffer(contents: Contents) -> bool:
+def what_it_holds(root: Any) -> str:
+    """
+    Say what loading a file would give.
+
+    :param root: What would have been made
+    :return: A class, or a type
+    """
+    if isinstance(root, Name):
+        return str(root)
+    if isinstance(root, Made):
+        return "something unknown" if root.maker is None else str(root.maker)
+    return {"Items": "dict", "Elements": "set", "Skipped": "bytes"}.get(type(root).__name__, type(root).__name__)
+
+
+def is_buffer(root: Any) -> bool:
     """
     Tell whether a file holds a buffer.
 
-    :param contents: What is in the file
-    :return: Whether loading it would give one
+    :param root: What loading it would give
+    :return: Whether that is one
     """
-    root = contents.root
-    return isinstance(root, Made) and root.kind is not None and "buffer_size" in root.attributes
+    return isinstance(root, Made) and root.maker is not None and "buffer_size" in root.attributes
 
 
 def _held(attributes: dict[str, Any]) -> dict[str, int] | None:
-    numbers = {name: _whole(attributes.get(name)) for name in _COUNTS}
-    if not all(isinstance(number, int) for number in numbers.values()):
+    numbers = {name: _plain(attributes.get(name)) for name in _COUNTS}
+    if not all(isinstance(value, int) and 0 <= value < _LARGEST_COUNT for value in numbers.values()):
         return None
     rows = numbers["buffer_size"] if numbers["full"] else numbers["pos"]
     n_envs = numbers["n_envs"]
@@ -183,47 +196,37 @@ def _held(attributes: dict[str, Any]) -> dict[str, int] | None:
 
 
 def _methods(root: Any) -> list[str]:
-    return sorted(
-        {
-            str(made.attributes["method"])
-            for made in _walk(root)
-            if made.kind is not None and made.kind.name == "CoderSpec" and isinstance(made.attributes.get("method"), str)
-        }
-    )
+    specs = (made for made in _walk(root) if made.maker is not None and made.maker.name == "CoderSpec")
+    methods = (spec.attributes.get("method") for spec in islice(specs, _MOST_SHOWN))
+    return sorted({method for method in methods if isinstance(method, str)})
 
 
-def buffer_facts(contents: Contents) -> dict[str, Any]:
+def buffer_facts(root: Made) -> dict[str, Any]:
     """
     Say what is in a pickled buffer, for programs.
 
-    :param contents: What is in the file
+    :param root: The buffer
     :return: What JSON can hold
     """
-    attributes = contents.root.attributes
-    spaces = {name: describe_space(attributes[name]) for name in ("observation_space", "action_space") if name in attributes}
-    return {
-        "class": str(contents.root.kind),
-        **(_held(attributes) or {}),
-        **spaces,
-        "compression": _methods(contents.root),
-    }
+    attributes = root.attributes
+    spaces = {name: describe_space(attributes[name]) for name in SPACES if name in attributes}
+    return {"class": str(root.maker), **(_held(attributes) or {}), **spaces, "compression": _methods(root)}
 
 
-def describe_buffer(contents: Contents, file_bytes: int) -> list[tuple[str, str]]:
+def describe_buffer(root: Made, file_bytes: int) -> list[tuple[str, str]]:
     """
     Say what is in a pickled buffer.
 
-    :param contents: What is in the file
+    :param root: The buffer
     :param file_bytes: Size of the file
     :return: Pairs of a title and what there is to say
     """
-    root = contents.root
     attributes = root.attributes
-    lines = [("class", str(root.kind)), ("file", format_bytes(file_bytes))]
+    lines = [("class", str(root.maker)), ("file", format_bytes(file_bytes))]
     if (held := _held(attributes)) is not None:
-        envs = f"{held['n_envs']} environment{'' if held['n_envs'] == 1 else 's'}"
+        envs = counted(held["n_envs"], "environment")
         lines.append(("transitions", f"{held['transitions']:,} of {held['capacity']:,} ({envs})"))
-    for name in ("observation_space", "action_space"):
+    for name in SPACES:
         if name in attributes:
             lines.append((name.replace("_", " "), describe_space(attributes[name])))
     if methods := _methods(root):
@@ -231,16 +234,22 @@ def describe_buffer(contents: Contents, file_bytes: int) -> list[tuple[str, str]
     for name, value in attributes.items():
         if name.startswith("_") or name in _COUNTS:
             continue
-        parts = value.items() if isinstance(value, dict) else [(None, value)]
-        for key, part in parts:
-            title = name if key is None else f"{name}[{key!r}]"
-            if (facts := array_facts(part)) is not None:
-                shape, kind, size = facts
-                lines.append((title, f"{kind} {shape}, {format_bytes(size)}"))
-            elif isinstance(part, Made) and part.kind is not None and part.kind.name == "CompressedArray":
-                lead, rest = part.attributes.get("_lead"), part.attributes.get("obs_shape")
-                if isinstance(lead, tuple) and isinstance(rest, tuple):
-                    lines.append((title, f"{dtype_name(part.attributes.get('dtype'))} {lead + rest}, compressed"))
+        parts = value.pairs if isinstance(value, Items) else [(None, value)]
+        for key, part in parts[:_MOST_SHOWN]:
+            title = name if key is None else f"{name}[{_title(key)!r}]"
+            if (text := _describe_part(part)) is not None:
+                lines.append((title, text))
             elif key is None and (text := _short(value)) is not None:
                 lines.append((name, text))
     return lines
+
+
+def _describe_part(part: Any) -> str | None:
+    if (facts := array_facts(part)) is not None:
+        shape, kind, size = facts
+        return f"{kind} {shape}, {format_bytes(size) if size < _LARGEST_COUNT else 'more than there is'}"
+    if isinstance(part, Made) and part.maker is not None and part.maker.name == "CompressedArray":
+        lead, rest = _shape(part.attributes.get("_lead")), _shape(part.attributes.get("obs_shape"))
+        if lead is not None and rest is not None:
+            return f"{dtype_name(part.attributes.get('dtype'))} {lead + rest}, compressed"
+    return None
