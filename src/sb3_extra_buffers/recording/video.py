@@ -13,6 +13,7 @@ import numpy as np
 
 from sb3_extra_buffers.recording.atomic import written_beside
 from sb3_extra_buffers.recording.buffers import RecordBuffer
+from sb3_extra_buffers.recording.checks import frames_per_second
 from sb3_extra_buffers.recording.optional import need, with_progress
 from sb3_extra_buffers.recording.pictures import (
     Picture,
@@ -79,10 +80,11 @@ def choose_fps(recording: RecordBuffer, fps: float | None) -> float:
     :param fps: What was asked for, if anything
     :return: Frames a second
     """
-    said = recording.metadata.get("fps") if fps is None else fps
-    rate = float(said) if isinstance(said, (int, float)) else 30.0
-    if not (rate > 0 and math.isfinite(rate)):
-        raise ValueError(f"fps is {rate}; it must be above 0")
+    if fps is None:
+        return frames_per_second(recording.metadata.get("fps")) or 30.0
+    rate = frames_per_second(fps)
+    if rate is None:
+        raise ValueError(f"fps is {fps!r}; it must be a number above 0")
     return rate
 
 
