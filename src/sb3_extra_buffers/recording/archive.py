@@ -157,7 +157,7 @@ def _count_missing(file: BinaryIO) -> int | None:
             return None
         if not name:
             break
-        if packed == 0xFFFFFFFF and len(extra) >= 20:  # the true size is further back
+        if packed == 0xFFFFFFFF:  # the true size is further back, if it is there
             packed = int.from_bytes(extra[12:20], "little")
         listed += _LISTED + len(name)
         place += _LOCAL.size + name_size + extra_size + packed
