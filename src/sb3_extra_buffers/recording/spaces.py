@@ -49,14 +49,14 @@ def space_from(description: Any, shape: tuple[int, ...]) -> spaces.Space[Any] | 
 
 def _space(said: Any, shape: tuple[int, ...]) -> spaces.Space[Any] | None:
     if said["type"] == "MultiBinary":
-        return spaces.MultiBinary(shape)
+        return spaces.MultiBinary(shape) if said["n"] == list(shape) else None
     dtype = np.dtype(said["dtype"])
     if dtype.kind not in "biuf":
         return None
     match said["type"]:
         case "Discrete":
             return spaces.Discrete(said["n"], start=said["start"], dtype=dtype.type)
-        case "Box":
+        case "Box" if said["shape"] == list(shape):
             low, high = (np.broadcast_to(np.array(said[key], dtype), shape) for key in ("low", "high"))
             return spaces.Box(low, high, dtype=dtype.type)
         case "MultiDiscrete":
