@@ -256,7 +256,7 @@ def test_wrong_requests_are_told(pong: RecordBuffer, datasets: Path) -> None:
         import_minari("none-v0")
     assert os.listdir(datasets) == []
     export_minari(pong, "twice-v0")
-    with pytest.raises(ValueError, match="already exists in .*overwrite=True"):
+    with pytest.raises(ValueError, match=r"already exists in .*overwrite=True"):
         export_minari(pong, "twice-v0")
     assert_same_recording(pong, import_minari("twice-v0"))
 
