@@ -139,6 +139,34 @@ def test_mistakes(argv: list[str], words: list[str], tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        ["view", "play.rec", "--no-open"],
+        ["export", "play.rec", "x.png"],
+        ["bench", "play.rec", "--no-plot", "--methods", "gzip", "--output", "."],
+        ["recommend", "play.rec"],
+    ],
+)
+@pytest.mark.parametrize("damage", ["cut", "empty", "folder"])
+@pytest.mark.usefixtures("in_this_process")
+def test_a_damaged_file_ends_every_command_alike(
+    command: list[str], damage: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if damage == "folder":
+        (tmp_path / "play.rec").mkdir()
+    else:
+        assert record("-o", "play.rec", "--steps", "5") == 0
+        whole = (tmp_path / "play.rec").read_bytes()
+        (tmp_path / "play.rec").write_bytes(whole[: len(whole) // 2 if damage == "cut" else 0])
+    capsys.readouterr()
+    assert main(command) == 2
+    message = capsys.readouterr().err
+    assert "play.rec" in message and "Traceback" not in message
+    assert [path.name for path in tmp_path.iterdir()] == ["play.rec"]
+
+
+@pytest.mark.parametrize(
     "command", [["export", "play.rec", "x.mp4", "--episode", "7"], ["view", "play.rec", "--episodes", "7"]]
 )
 def test_an_episode_that_is_not_there(command: list[str], tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

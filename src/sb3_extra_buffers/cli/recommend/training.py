@@ -43,13 +43,13 @@ class _Spaces(gym.Env[Any, Any]):
 
 def processor_clock() -> Callable[[], int]:
     """
-    Choose a clock that stands still while other programs have the processor.
+    Choose a clock that stands still while other programs have the processor; all threads of this one count.
 
     They would make an update, which is long, slower than an ``add``, which is over before its turn is.
 
     :return: Tells nanoseconds; those of any clock on a system whose own is too coarse, such as Windows
     """
-    return time.thread_time_ns if time.get_clock_info("thread_time").resolution < 1e-6 else time.perf_counter_ns
+    return time.process_time_ns if time.get_clock_info("process_time").resolution < 1e-6 else time.perf_counter_ns
 
 
 def _make_model(played: Played, algorithm: str) -> tuple[Any, float]:
