@@ -239,6 +239,7 @@ PROGRAMS = {
     "huge place": b"Np" + b"9" * 5000 + b"\n.",
     "huge frame": b"\x80\x04\x95" + b"\xff" * 8 + b"N.",
     "nothing to take": b"R",
+    "nothing at the end": b".",
     "no mark": b"t.",
     "empty mark": b"(o.",
     "no end": b"\x80\x04",

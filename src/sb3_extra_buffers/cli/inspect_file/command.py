@@ -74,6 +74,9 @@ def run(options: argparse.Namespace) -> int:
         raise type(error)(printable(str(error), _LONGEST_MESSAGE)) from error
     except OSError as error:
         raise UsageError(printable(f"cannot read {path}: {error.strerror}")) from error
+    except Exception as error:  # a file that nobody thought of, which is no reason to show a traceback
+        message = f"{path} cannot be described ({type(error).__name__}: {error}); do not load it"
+        raise UsageError(printable(message, _LONGEST_MESSAGE)) from error
     code = FAILED if found.foreign else OK
     if options.json:
         print(as_json({"kind": found.kind, "file_bytes": path.stat().st_size, **found.facts, "foreign_code": found.foreign}))

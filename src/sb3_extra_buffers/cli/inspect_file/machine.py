@@ -228,7 +228,7 @@ class Machine:
 
     def step_stop(self) -> None:
         """Come to the end."""
-        self.use(self.stack[-1:])
+        self.use([self.stack[-1]])
         raise _Stop
 
 
