@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from recording_kit import filled
+from recording_kit import filled, record_game
 
 from sb3_extra_buffers.recording import (
     CompressedRecordBuffer,
@@ -252,11 +253,71 @@ def test_a_link_points_at_a_step(browser: Any, pong: RecordBuffer, pong_page: Pa
     viewer.check(17)
     assert viewer.page.input_value("#episode") == "1"
     viewer.page.keyboard.press("ArrowRight")
-    assert viewer.page.url.endswith("#episode=1&step=18")
+    viewer.page.wait_for_url("**#episode=1&step=18", timeout=5000)
     viewer.close()
-    for wrong in ("#episode=99&step=9999", "#episode=x&step=-3"):
+    for wrong, step in {"#episode=99&step=9999": 29, "#episode=x&step=-3": 0, "#episode=0.7&step=1e999": 60}.items():
         viewer = Viewer(browser, pong_page, pong, wrong)
-        viewer.check(0 if "x" in wrong else 29)
+        viewer.check(step)
+        viewer.close()
+
+
+def test_the_address_follows_while_playing(browser: Any, pong: RecordBuffer, pong_page: Path) -> None:
+    viewer = Viewer(browser, pong_page, pong, "#step=5")
+    page = viewer.page
+    viewer.check(5)
+    page.select_option("#speed", "0.25")
+    page.click("#play")
+    page.wait_for_function("() => Number(new URLSearchParams(location.hash.slice(1)).get('step')) >= 10", timeout=30_000)
+    assert page.get_attribute("#play", "aria-label") == "Pause"
+    page.click("#play")
+    page.wait_for_url(f"**#episode=0&step={viewer.text('step')}", timeout=5000)
+    viewer.close()
+
+
+def test_the_address_does_not_change_too_often(browser: Any, pong: RecordBuffer, pong_page: Path) -> None:
+    """Safari throws after 100 changes in 30 seconds, Chrome ignores some of 200 in 10."""
+    viewer = Viewer(browser, pong_page, pong)
+    changes = viewer.page.evaluate(
+        """async () => {
+          const real = history.replaceState.bind(history), began = performance.now();
+          let count = 0;
+          history.replaceState = (...all) => { count += 1; real(...all); };
+          for (let i = 0; i < 59; i++) {
+            document.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+            await new Promise((go) => setTimeout(go, 5));
+          }
+          return count / (1 + (performance.now() - began) / 1000);
+        }"""
+    )
+    assert changes <= 3
+    viewer.page.wait_for_url("**#episode=0&step=59", timeout=5000)
+    viewer.close()
+
+
+@pytest.mark.parametrize("width", [320, 390, 900, 1280, 1920])
+def test_no_action_is_cut_off(browser: Any, width: int, tmp_path: Path) -> None:
+    recording = record_game("ALE/MsPacman-v5", 8)
+    meanings = ["NOOP", "UPRIGHT", "DOWNRIGHTFIRE", "turn the wheel to the left and brake as hard as you can"]
+    for names in (meanings[:2], meanings[:3], meanings):
+        recording.metadata["action_meanings"] = names
+        path = tmp_path / f"{len(names)}.html"
+        write_viewer(recording, path)
+        page = path.read_text(encoding="utf-8")
+        # Every action is shown, and nothing moves from one to the next.
+        path.write_text(re.sub(r'"actions":\[[^]]*\]', f'"actions":{[step % len(names) for step in range(8)]}', page), "utf-8")
+        viewer = Viewer(browser, path, recording, viewport={"width": width, "height": 800})
+        tops = set()
+        for step in range(len(names)):
+            viewer.page.wait_for_selector(f'#screen[data-step="{step}"]')
+            assert viewer.text("action") == names[step]
+            shown = viewer.page.evaluate(
+                "(() => { const a = document.getElementById('action');"
+                " return [a.scrollWidth <= a.clientWidth, a.scrollHeight <= a.clientHeight + 1]; })()"
+            )
+            assert shown == [True, True], (names[step], width)
+            tops.add(viewer.page.locator("#reward").bounding_box()["y"])
+            viewer.page.keyboard.press("ArrowRight")
+        assert len(tops) == 1
         viewer.close()
 
 
@@ -406,6 +467,42 @@ def test_names_cannot_break_the_page(browser: Any, tmp_path: Path) -> None:
     assert viewer.page.title() == evil
     assert viewer.text("title") == evil
     assert viewer.text("action") == evil
+    viewer.close()
+
+
+PLACES = ["{{title}}", "{{data}}", "{{chunks}}", "{{script}}", "{{", "\\g<0>", "\\1"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_looks_like_a_place_of_the_template_is_text(place: str, browser: Any, tmp_path: Path) -> None:
+    text = f"{place} <!--<script></script>--> ' \" &lt; \u2028"
+    recording = RecordBuffer(
+        None,
+        (8, 8),
+        features={text: np.int8},
+        metadata={"env_id": text, "frames": text, "action_meanings": [text], text: text},
+    )
+    recording.add(np.zeros((8, 8), np.uint8), 1, 0, {text: 3})
+    for title in (None, f"My {text}"):
+        write_viewer(recording, tmp_path / "a.html", title=title)
+        page = (tmp_path / "a.html").read_text(encoding="utf-8")
+        assert page.count('"use strict"') == page.count('id="recording"') == page.count('id="chunk-0"') == 1
+        viewer = Viewer(browser, tmp_path / "a.html", recording)
+        viewer.page.wait_for_function("() => document.getElementById('screen').dataset.step === '0'")
+        shown = " ".join((title or text).split())
+        assert " ".join(viewer.text("title").split()) == shown == " ".join(viewer.page.title().split())
+        assert viewer.page.locator("#action").text_content() == text
+        assert viewer.page.locator(".feature span").first.text_content() == text
+        viewer.close()
+
+
+def test_text_that_is_not_unicode(browser: Any, tmp_path: Path) -> None:
+    recording = filled(lambda: RecordBuffer(None, (8, 8)), 3)
+    recording.metadata["env_id"] = "a \ud800 b"
+    write_viewer(recording, tmp_path / "a.html")
+    viewer = Viewer(browser, tmp_path / "a.html", recording)
+    viewer.check(0)
+    assert viewer.page.title() == "a ? b"
     viewer.close()
 
 

@@ -36,6 +36,16 @@ def _channels_axis(shape: tuple[int, ...]) -> int | None:
     return 0 if shape[0] <= min(shape[1:]) and shape[0] <= 64 else None
 
 
+def picture_size(shape: tuple[int, ...]) -> tuple[int, int]:
+    """
+    Tell how large a frame is drawn.
+
+    :param shape: Its shape, of which ``are_pictures`` says that it can be drawn
+    :return: Height and width
+    """
+    return shape[-2:] if len(shape) == 2 or _channels_axis(shape) == 0 else shape[:2]  # type: ignore[return-value]
+
+
 def as_picture(frame: npt.NDArray[Any]) -> Picture:
     """
     Make a picture of a frame.

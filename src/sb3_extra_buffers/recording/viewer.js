@@ -219,6 +219,19 @@
     }
   }
 
+  // An action has a third of the line, or a line of its own if there is one that needs it, or two: nothing moves while playing.
+  function fitAction() {
+    const facts = document.querySelector(".facts"), pen = document.createElement("canvas").getContext("2d");
+    facts.classList.remove("long", "longer");
+    const style = getComputedStyle($("action"));
+    pen.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+    const every = Math.ceil(episode.steps / 500);
+    const seen = isDiscrete ? [...$("acts").children].map((item) => nameOf(Number(item.dataset.action)))
+      : episode.actions.filter((_, step) => step % every === 0).map(sayAction);
+    const widest = seen.reduce((most, text) => Math.max(most, pen.measureText(text).width), 0);
+    for (const size of ["long", "longer"]) if (Math.ceil(widest) > $("action").clientWidth) facts.classList.add(size);
+  }
+
   function writeDims(action) {
     const { low, high } = data.actions;
     $("dims").replaceChildren(...action.slice(0, 32).map((value, i) => {
@@ -244,7 +257,7 @@
     $("return-range").textContent = `${tidy(total)} in all`;
     const counted = episode.rewards.filter((reward) => reward !== 0).length;
     const [low, high] = episode.rewards.reduce(([a, b], reward) => [Math.min(a, reward), Math.max(b, reward)], [Infinity, -Infinity]);
-    $("reward-range").textContent = `${tidy(low)} to ${tidy(high)}, non-zero in ${many(counted, "step")}`;
+    $("reward-range").textContent = `${tidy(low)}${low < high ? ` to ${tidy(high)}` : ""}, non-zero in ${many(counted, "step")}`;
     $("episode-before").disabled = episode.place === 0;
     $("episode-after").disabled = episode.place === data.episodes.length - 1;
     $("episode").value = String(episode.place);
@@ -313,12 +326,13 @@
 
   function choose(place, step = 0) {
     pause();
-    const given = data.episodes[Math.min(Math.max(place, 0), data.episodes.length - 1)];
+    const given = data.episodes[Math.min(Math.max(Math.trunc(place), 0), data.episodes.length - 1)];
     let sum = 0;
     episode = { ...given, returns: given.rewards.map((reward) => (sum += Number(reward ?? NaN))) };
     episode.steps = given.rewards.length;
     episode.last = Math.max(episode.steps - 1, given.pictures - 1, 0);
     writeEpisode();
+    fitAction();
     drawCharts();
     goTo(step);
   }
@@ -330,6 +344,7 @@
     const step = Math.min(startedAt + Math.floor(((now - started) / 1000) * speed()), episode.last);
     if (step > at) {
       at = step;
+      remember();
       // The next frame waits until this one is there, so that nothing piles up.
       show().then(() => requestAnimationFrame(tick), fail);
       if (at === episode.last) pause();
@@ -361,8 +376,13 @@
     [started, startedAt] = [performance.now(), at];
   }
 
-  // The address tells where one is, so that a link can point at a step.
+  // The address tells where one is, so that a link can point at a step. Browsers let it change some three times a second.
+  let noted = -Infinity, noting = 0;
   function remember() {
+    clearTimeout(noting);
+    const early = noted + 400 - performance.now();
+    if (early > 0) { noting = setTimeout(remember, early); return; }
+    noted = performance.now();
     try { history.replaceState(null, "", `#episode=${episode.place}&step=${at}`); } catch { /* some browsers do not let files */ }
   }
 
@@ -441,7 +461,7 @@
     drawCharts();
   });
   isDark.addEventListener("change", () => drawCharts());
-  new ResizeObserver(() => drawCharts()).observe(document.querySelector("main"));
+  new ResizeObserver(() => { fitAction(); drawCharts(); }).observe(document.querySelector("main"));
   window.addEventListener("hashchange", fromAddress);
   fromAddress();
 })();

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
@@ -22,7 +23,7 @@ from sb3_extra_buffers.recording.archive import code_frames
 from sb3_extra_buffers.recording.atomic import written_beside
 from sb3_extra_buffers.recording.buffers import RecordBuffer
 from sb3_extra_buffers.recording.optional import with_progress
-from sb3_extra_buffers.recording.pictures import Picture, are_pictures, as_rgb, colour_codes, palette_of
+from sb3_extra_buffers.recording.pictures import Picture, are_pictures, as_rgb, colour_codes, palette_of, picture_size
 from sb3_extra_buffers.recording.records import Episode
 from sb3_extra_buffers.recording.video import choose_fps, count_pictures
 
@@ -55,7 +56,7 @@ def write_viewer(
     chosen = everything if episodes is None else [recording.episode(index) for index in episodes]
     heading = title or str(recording.metadata.get("env_id") or "Recording")
     shape = recording.frame_shape
-    size = as_rgb(np.zeros(shape, recording.frame_dtype)).shape[:2] if shape is not None and are_pictures(shape) else None
+    size = picture_size(shape) if shape is not None and are_pictures(shape) else None
     chunk_frames = 1 if size is None else min(max(_CHUNK_PIXELS // math.prod(size), 1), _MOST_CHUNK_FRAMES)
     data: dict[str, Any] = {
         "title": heading,
@@ -76,13 +77,23 @@ def write_viewer(
     chunks = itertools.chain.from_iterable(_chunks(episode, chunk_frames) for episode in drawn)
     here = files("sb3_extra_buffers.recording")
     page = here.joinpath("viewer.html").read_text(encoding="utf-8")
+    texts = {
+        "title": html.escape(heading),
+        "data": _json(data),
+        "script": here.joinpath("viewer.js").read_text(encoding="utf-8"),
+    }
     before, after = page.split("{{chunks}}")
-    with written_beside(path) as beside, open(beside, "w", encoding="utf-8", newline="\n") as file:
-        file.write(before.replace("{{title}}", html.escape(heading)).replace("{{data}}", _json(data)))
+    with written_beside(path) as beside, open(beside, "w", encoding="utf-8", newline="\n", errors="replace") as file:
+        file.write(_completed(before, texts))
         shown = with_progress(chunks, n_chunks, f"writing {Path(path).name}", "chunk", progress)
         for number, chunk in enumerate(shown):
             file.write(f'<script type="text/plain" id="chunk-{number}"{chunk}</script>\n')
-        file.write(after.replace("{{script}}", here.joinpath("viewer.js").read_text(encoding="utf-8")))
+        file.write(_completed(after, texts))
+
+
+def _completed(page: str, texts: dict[str, str]) -> str:
+    # In one pass: what is put in may look like a place for something else.
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], page)
 
 
 def _json(data: Any) -> str:
@@ -109,7 +120,7 @@ def _about_actions(recording: RecordBuffer, chosen: list[Episode]) -> dict[str, 
     discrete = recording.action_shape == () and recording.action_dtype.kind in "iub"
     start = space["start"] if isinstance(space.get("start"), int) else 0
     if not discrete:
-        limits = {"low": _limits(space, "low"), "high": _limits(space, "high")}
+        limits = {key: _limits(space.get(key), recording.action_shape) for key in ("low", "high")}
         return {"discrete": False, "meanings": [], "start": 0, "n": 0, **limits}
     seen = [int(action) for episode in chosen for action in np.unique(episode.actions)]
     start = min(start, *seen) if seen else start
@@ -118,10 +129,10 @@ def _about_actions(recording: RecordBuffer, chosen: list[Episode]) -> dict[str, 
     return {"discrete": n <= 1024, "meanings": meanings, "start": start, "n": n if n <= 64 else 0, "low": None, "high": None}
 
 
-def _limits(space: dict[str, Any], key: str) -> list[float] | None:
+def _limits(said: Any, shape: tuple[int, ...]) -> list[float] | None:
     try:
-        limits = np.broadcast_to(np.array(space[key], np.float64), tuple(space["shape"])).reshape(-1)
-    except (KeyError, TypeError, ValueError):
+        limits = np.broadcast_to(np.array(said, np.float64), shape).reshape(-1)
+    except (TypeError, ValueError, OverflowError):
         return None
     return limits.tolist() if np.isfinite(limits).all() else None
 
