@@ -20,6 +20,7 @@ from sb3_extra_buffers.recording import (
     CompressedRecordBuffer,
     FramelessRecordBuffer,
     RecordBuffer,
+    RecordingError,
     export_minari,
     import_minari,
 )
@@ -256,9 +257,100 @@ def test_wrong_requests_are_told(pong: RecordBuffer, datasets: Path) -> None:
         import_minari("none-v0")
     assert os.listdir(datasets) == []
     export_minari(pong, "twice-v0")
-    with pytest.raises(ValueError, match="already"):
+    with pytest.raises(ValueError, match=r"already exists in .*overwrite=True"):
         export_minari(pong, "twice-v0")
     assert_same_recording(pong, import_minari("twice-v0"))
+
+
+@pytest.mark.parametrize(
+    "dataset_id",
+    [
+        "",
+        "pong",
+        "two words/pong-v0",
+        "atari/two words-v0",
+        "atari/pong",
+        "x/y",
+        "../out-v0",
+        "/out-v0",
+        "atari/../../out-v0",
+        "a\0-v0",
+    ],
+)
+def test_a_wrong_id_leaves_nothing(dataset_id: str, pong: RecordBuffer, datasets: Path) -> None:
+    (datasets / "inner").mkdir()
+    os.environ["MINARI_DATASETS_PATH"] = str(datasets / "inner")
+    with pytest.raises(ValueError, match=r"is no id of a Minari dataset; allowed: .*atari/pong-v0"):
+        export_minari(pong, dataset_id)
+    assert os.listdir(datasets) == ["inner"] and os.listdir(datasets / "inner") == []
+
+
+def test_a_failed_export_leaves_nothing_new(pong: RecordBuffer, datasets: Path) -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        export_minari(pong, "one/two/three-v0", no_such_option=1)
+    with pytest.raises(ValueError, match="parrot"):
+        export_minari(pong, "one/two/three-v0", data_format="parrot")
+    assert os.listdir(datasets) == []
+    export_minari(pong, "one/kept-v0")
+    with pytest.raises(ValueError, match="parrot"):
+        export_minari(pong, "one/two/three-v0", data_format="parrot")
+    assert sorted(os.listdir(datasets / "one")) == ["kept-v0", "namespace_metadata.json"]
+
+
+def test_a_dataset_is_replaced_if_asked_for_and_whole(pong: RecordBuffer, datasets: Path) -> None:
+    other = filled(lambda: RecordBuffer(None, (3, 5)), 7)
+    export_minari(pong, "pong/again-v0")
+    before = sorted(os.listdir(datasets / "pong"))
+    with pytest.raises(ValueError, match="parrot"):
+        export_minari(other, "pong/again-v0", overwrite=True, data_format="parrot")
+    assert_same_recording(pong, import_minari("pong/again-v0"))
+    for recording in (other, pong, other):
+        export_minari(recording, "pong/again-v0", overwrite=True)
+        assert_same_recording(recording, import_minari("pong/again-v0"))
+        assert sorted(os.listdir(datasets / "pong")) == before
+    export_minari(pong, "new/one-v0", overwrite=True)
+    # A folder of datasets is none.
+    export_minari(pong, "folder-v0/inside-v0")
+    with pytest.raises(ValueError, match="is no Minari dataset"):
+        export_minari(pong, "folder-v0", overwrite=True)
+    assert_same_recording(pong, import_minari("folder-v0/inside-v0"))
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        *(None, [], "x", {"unfinished": 1}, {"unfinished": [[]]}, {"without_final_frame": {"a": 1}}, {"is_open": "yes"}),
+        *({"is_cut": None}, {"first_episode": "x"}, {"first_episode": -1}, {"first_episode": 1 << 99}, {"metadata": [1]}),
+    ],
+    ids=str,
+)
+def test_forged_notes_are_told(notes: Any, pong: RecordBuffer) -> None:
+    dataset = export_minari(pong, "some-v0")
+    dataset.storage.update_metadata({"sb3_extra_buffers": notes})
+    with pytest.raises(RecordingError, match="about its recording is damaged"):
+        import_minari("some-v0")
+
+
+HOSTILE_SPACES: list[Any] = [
+    {"type": "Box", "low": 0, "high": 1, "shape": [1 << 20, 1 << 20], "dtype": "float64"},
+    {"type": "Box", "low": 10**400, "high": 1, "shape": [2], "dtype": "V999999999"},
+    {"type": "Discrete", "n": 10**400, "start": 0, "dtype": "int64"},
+    {"type": "Discrete", "n": 3, "start": 1.5, "dtype": "O"},
+    {"type": "MultiDiscrete", "nvec": [1, 2], "start": "x", "dtype": "int8"},
+    {"type": "MultiBinary", "n": 1 << 60},
+    {"type": []},
+    "Box",
+    [],
+]
+
+
+@pytest.mark.parametrize("space", HOSTILE_SPACES, ids=str)
+def test_spaces_that_are_none_are_found_out(space: Any) -> None:
+    recording = filled(lambda: RecordBuffer(None, (3, 5), metadata={"action_space": space, "frame_space": space}), 4)
+    dataset = export_minari(recording, "some-v0")
+    assert dataset.action_space == gym.spaces.Discrete(4)
+    assert dataset.observation_space == gym.spaces.Box(0, 255, (3, 5), np.uint8)
+    assert_same_recording(recording, import_minari("some-v0"))
 
 
 def test_an_interrupted_export_leaves_no_dataset(pong: RecordBuffer, datasets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

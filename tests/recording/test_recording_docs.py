@@ -18,9 +18,10 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "minari").mkdir()
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) > 8
-    names: dict[str, Any] = {"__name__": "page"}
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)
-    made = {path.name for path in tmp_path.iterdir()}
-    assert made == {"breakout.rec", "training.rec", "breakout.html", "episode.mp4", "episode.gif", "episode.png", "minari"}
-    assert len(names["recording"]) == len(names["same"]) == 300
+    for _ in range(2):  # whoever tries something out does so more than once
+        names: dict[str, Any] = {"__name__": "page"}
+        for block in blocks:
+            exec(compile(block, str(PAGE), "exec"), names)
+        made = {path.name for path in tmp_path.iterdir()}
+        assert made == {"breakout.rec", "training.rec", "breakout.html", "episode.mp4", "episode.gif", "episode.png", "minari"}
+        assert len(names["recording"]) == len(names["same"]) == 300

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
+import secrets
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,6 +20,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from sb3_extra_buffers import __version__
 from sb3_extra_buffers.recording.buffers import RecordBuffer
 from sb3_extra_buffers.recording.compressed_buffer import CompressedRecordBuffer
+from sb3_extra_buffers.recording.errors import RecordingError
 from sb3_extra_buffers.recording.optional import need, with_progress
 from sb3_extra_buffers.recording.records import Episode
 from sb3_extra_buffers.recording.replay_episodes import Trajectory, trajectories
@@ -26,8 +29,18 @@ from sb3_extra_buffers.recording.spaces import describe_space, space_from
 _OURS = "sb3_extra_buffers"
 """Under this key of a dataset's metadata is what Minari has no place for."""
 
+_NAMESPACE = "namespace_metadata.json"
+"""What Minari puts into each folder of datasets."""
 
-def export_minari(recording: RecordBuffer | ReplayBuffer, dataset_id: str, *, progress: bool = False, **options: Any) -> Any:
+
+def export_minari(
+    recording: RecordBuffer | ReplayBuffer,
+    dataset_id: str,
+    *,
+    overwrite: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> Any:
     """
     Export a recording, or what a replay buffer holds, to a Minari dataset (in ``MINARI_DATASETS_PATH``), bit for bit.
 
@@ -37,7 +50,9 @@ def export_minari(recording: RecordBuffer | ReplayBuffer, dataset_id: str, *, pr
     them: SB3 puts the channels of images first.
 
     :param recording: A recording with frames, or a replay buffer, SB3's or ours
-    :param dataset_id: Id of the dataset, for example ``"atari/pong-v0"``; it must not exist yet
+    :param dataset_id: Id of the dataset, for example ``"atari/pong-v0"``
+    :param overwrite: Whether to replace a dataset of this id, which is an error otherwise; the old one is removed once the new
+        one is complete
     :param progress: Whether to show a progress bar (on a terminal)
     :param options: Passed to ``minari.create_dataset_from_buffers``, for example ``algorithm_name`` or ``author``
     :return: The ``minari.MinariDataset``
@@ -51,9 +66,7 @@ def export_minari(recording: RecordBuffer | ReplayBuffer, dataset_id: str, *, pr
         export = _ReplayExport(recording)
     else:
         raise TypeError(f"expected a recording or a replay buffer, not {type(recording).__name__}")
-    place = _place_of(dataset_id)
-    if place.exists():
-        raise ValueError(f"the Minari dataset {dataset_id!r} already exists in {place}; choose another id, or delete it")
+    place = _new_place(dataset_id, overwrite)
     arguments = {
         "observation_space": export.observation_space,
         "action_space": export.action_space,
@@ -62,16 +75,54 @@ def export_minari(recording: RecordBuffer | ReplayBuffer, dataset_id: str, *, pr
         **options,
     }
     episodes = with_progress(export.episodes(), export.total, f"exporting {dataset_id}", "episode", progress)
-    try:
-        with warnings.catch_warnings():
-            # Minari reminds of every option that was left out; who wants to give them knows them from its documentation.
-            warnings.filterwarnings("ignore", message=".*(is set to None|env_spec is None).*", category=UserWarning)
-            dataset = minari.create_dataset_from_buffers(dataset_id, episodes, **arguments)
+    with _whole_or_not_at_all(place), warnings.catch_warnings():
+        # Minari reminds of every option that was left out; who wants to give them knows them from its documentation.
+        warnings.filterwarnings("ignore", message=".*(is set to None|env_spec is None).*", category=UserWarning)
+        dataset = minari.create_dataset_from_buffers(dataset_id, episodes, **arguments)
         dataset.storage.update_metadata({_OURS: export.notes()})
+    return dataset
+
+
+def _new_place(dataset_id: str, overwrite: bool) -> Path:
+    # Minari looks at the id when it has made its folder already.
+    parse = need("minari.dataset.minari_dataset", "minari", "a Minari dataset").parse_dataset_id
+    try:
+        parse(dataset_id)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{dataset_id!r} is no id of a Minari dataset; allowed: letters, digits, - and _, a version at the end, and "
+            'perhaps a namespace of at least two letters before it, as in "atari/pong-v0"'
+        ) from error
+    place = _place_of(dataset_id)
+    if place.exists() and not (place / "data").is_dir():
+        raise ValueError(f"{place} exists, but is no Minari dataset; choose another id")
+    if place.exists() and not overwrite:
+        raise ValueError(f"the Minari dataset {dataset_id!r} already exists in {place}; choose another id, or overwrite=True")
+    return place
+
+
+@contextlib.contextmanager
+def _whole_or_not_at_all(place: Path) -> Iterator[None]:
+    """A folder that is written in the context appears only if all goes well; else what was there before is there again."""
+    new_parents = [folder for folder in place.parents if not folder.exists()]
+    aside = place.with_name(f".{secrets.token_hex(6)}")  # Minari does not look at hidden folders
+    was_there = place.exists()
+    if was_there:
+        place.rename(aside)
+    try:
+        yield
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
+        if was_there:
+            aside.rename(place)
+        with contextlib.suppress(OSError):  # somebody else may have put something there
+            for folder in new_parents:
+                if os.listdir(folder) == [_NAMESPACE]:
+                    (folder / _NAMESPACE).unlink()
+                folder.rmdir()
         raise
-    return dataset
+    if was_there:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _place_of(dataset_id: str) -> Path:
@@ -103,10 +154,10 @@ class _RecordingExport:
         self._unfinished = [place for place, episode in enumerate(self._episodes) if not episode.done]
         self._without_final = [place for place, episode in enumerate(self._episodes) if episode.final_frame is None]
         said = recording.metadata
-        frames = space_from(said.get("frame_space"))
-        fits = frames is not None and frames.shape == recording.frame_shape and frames.dtype == recording.frame_dtype
+        frames = space_from(said.get("frame_space"), recording.frame_shape)
+        fits = frames is not None and frames.dtype == recording.frame_dtype
         self.observation_space = frames if fits else _any_box(recording.frame_shape, recording.frame_dtype)
-        self.action_space = space_from(said.get("action_space")) or self._guess_action_space()
+        self.action_space = space_from(said.get("action_space"), recording.action_shape) or self._guess_action_space()
 
     def _guess_action_space(self) -> spaces.Space[Any]:
         recording = self._recording
@@ -224,6 +275,8 @@ def import_minari(
             )
         dataset = minari.load_dataset(dataset)
     notes = dataset.storage.metadata.get(_OURS, {})
+    if not _are_notes(notes):
+        raise RecordingError(f"what the dataset says under {_OURS!r} about its recording is damaged")
     unfinished, without_final = set(notes.get("unfinished", ())), set(notes.get("without_final_frame", ()))
     recording: RecordBuffer | None = None
     total = dataset.total_episodes
@@ -261,6 +314,20 @@ def import_minari(
     if recording is None:
         raise ValueError(f"the dataset {dataset.spec.dataset_id!r} has no episodes")
     return recording
+
+
+def _are_notes(notes: Any) -> bool:
+    def is_count(value: Any) -> bool:
+        return type(value) is int and 0 <= value < 1 << 48
+
+    return (
+        isinstance(notes, dict)
+        and all(isinstance(notes.get(key, []), list) for key in ("unfinished", "without_final_frame"))
+        and all(is_count(place) for key in ("unfinished", "without_final_frame") for place in notes.get(key, []))
+        and all(isinstance(notes.get(key, False), bool) for key in ("is_open", "is_cut"))
+        and is_count(notes.get("first_episode", 0))
+        and isinstance(notes.get("metadata", {}), dict)
+    )
 
 
 def _observations(observations: Any, frame_key: str | None) -> tuple[npt.NDArray[Any], dict[str, Any]]:

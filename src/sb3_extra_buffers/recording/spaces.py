@@ -32,31 +32,35 @@ def describe_space(space: spaces.Space[Any]) -> dict[str, Any] | None:
     return None
 
 
-def space_from(description: Any) -> spaces.Space[Any] | None:
+def space_from(description: Any, shape: tuple[int, ...]) -> spaces.Space[Any] | None:
     """
     Make a space from its description.
 
-    :param description: What ``describe_space`` gave
-    :return: The space; None if this is no description of one
+    :param description: What ``describe_space`` gave; a file may say anything instead
+    :param shape: Shape of the elements
+    :return: The space; None if this is no description of one with such elements
     """
     try:
-        match description["type"]:
-            case "Discrete":
-                return spaces.Discrete(description["n"], start=description["start"], dtype=np.dtype(description["dtype"]).type)
-            case "Box":
-                shape, dtype = tuple(description["shape"]), np.dtype(description["dtype"])
-                low = np.broadcast_to(np.array(description["low"], dtype), shape)
-                high = np.broadcast_to(np.array(description["high"], dtype), shape)
-                return spaces.Box(low, high, dtype=dtype.type)
-            case "MultiDiscrete":
-                dtype = np.dtype(description["dtype"])
-                return spaces.MultiDiscrete(
-                    np.array(description["nvec"], dtype), dtype=dtype.type, start=np.array(description["start"], dtype)
-                )
-            case "MultiBinary":
-                return spaces.MultiBinary(description["n"])
-    except (KeyError, TypeError, ValueError, AssertionError):
+        space = _space(description, shape)
+    except (KeyError, TypeError, ValueError, OverflowError, AssertionError):
         return None
+    return space if space is not None and space.shape == shape else None
+
+
+def _space(said: Any, shape: tuple[int, ...]) -> spaces.Space[Any] | None:
+    if said["type"] == "MultiBinary":
+        return spaces.MultiBinary(shape) if said["n"] == list(shape) else None
+    dtype = np.dtype(said["dtype"])
+    if dtype.kind not in "biuf":
+        return None
+    match said["type"]:
+        case "Discrete":
+            return spaces.Discrete(said["n"], start=said["start"], dtype=dtype.type)
+        case "Box" if said["shape"] == list(shape):
+            low, high = (np.broadcast_to(np.array(said[key], dtype), shape) for key in ("low", "high"))
+            return spaces.Box(low, high, dtype=dtype.type)
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(np.array(said["nvec"], dtype), dtype=dtype.type, start=np.array(said["start"], dtype))
     return None
 
 
