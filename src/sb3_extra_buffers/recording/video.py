@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
+import reprlib
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ import numpy as np
 
 from sb3_extra_buffers.recording.atomic import written_beside
 from sb3_extra_buffers.recording.buffers import RecordBuffer
+from sb3_extra_buffers.recording.checks import FASTEST, SLOWEST, frames_per_second
 from sb3_extra_buffers.recording.optional import need, with_progress
 from sb3_extra_buffers.recording.pictures import (
     Picture,
@@ -79,10 +84,11 @@ def choose_fps(recording: RecordBuffer, fps: float | None) -> float:
     :param fps: What was asked for, if anything
     :return: Frames a second
     """
-    said = recording.metadata.get("fps") if fps is None else fps
-    rate = float(said) if isinstance(said, (int, float)) else 30.0
-    if not (rate > 0 and math.isfinite(rate)):
-        raise ValueError(f"fps is {rate}; it must be above 0")
+    if fps is None:
+        return frames_per_second(recording.metadata.get("fps")) or 30.0
+    rate = frames_per_second(fps)
+    if rate is None:
+        raise ValueError(f"fps is {reprlib.repr(fps)}; allowed: {SLOWEST} to {FASTEST:,.0f}")
     return rate
 
 
@@ -105,16 +111,27 @@ def _write_mp4(path: Path, pictures: Iterator[Picture], fps: float, quality: int
     ffmpeg = need("imageio_ffmpeg", "recording", "writing an mp4")
     first = _even(next(pictures))
     height, width = first.shape[:2]
-    writer = ffmpeg.write_frames(
-        str(path), (width, height), fps=fps, quality=quality, codec="libx264", macro_block_size=2, ffmpeg_log_level="error"
-    )
-    try:
-        writer.send(None)
-        writer.send(first)
-        for picture in pictures:
-            writer.send(np.ascontiguousarray(_even(picture)))
-    finally:
-        writer.close()
+    # imageio_ffmpeg's own writer does not ask how ffmpeg ended: on a full disk it leaves half a video without a word.
+    command = [
+        *(ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error"),
+        *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"),
+        *("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", str(int(51 * (1 - quality / 10))), str(path)),
+    ]
+    with tempfile.TemporaryFile() as complaints:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints) as process:
+            assert process.stdin is not None
+            try:
+                with contextlib.suppress(BrokenPipeError):  # why it has stopped is told below
+                    process.stdin.write(first.data)
+                    for picture in pictures:
+                        process.stdin.write(_even(picture).data)
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            complaints.seek(0)
+            said = complaints.read(1000).decode(errors="replace").strip()
+            raise OSError(f"ffmpeg could not write the video: {said or f'it ended with {process.returncode}'}")
 
 
 def _even(picture: Picture) -> Picture:
