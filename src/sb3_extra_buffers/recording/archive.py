@@ -8,37 +8,36 @@ first, XORed byte by byte with the one before (``"x"``).
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import os
-import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers import __version__
-from sb3_extra_buffers.recording.errors import RecordingError
+from sb3_extra_buffers.recording.errors import NotARecordingError, RecordingError
 
-FORMAT = "sb3-extra-buffers recording"
-FORMAT_VERSION = 1
-KINDS = ("dense", "frameless", "dummy", "compressed")
-HEADER = "header.json"
+FIRST_MEMBER = "reward.npy"
+"""Every recording begins with it, which tells one that was cut short from other files."""
 
-_LARGEST_HEADER = 16 << 20
-_MOST_SHRINKING = 1100  # deflate makes nothing smaller than by a factor of 1032
+_MOST_SHRINKING = 1032  # what deflate makes of zeros
 _NPY_HEADER = 4096  # more than the description of an array takes
+_READ_AT_ONCE = 1 << 20
+
+_LOCAL = struct.Struct("<4s5H3L2H")  # what a zip file says before each member
+_LISTED = 46  # bytes that its list of members has for each, and the name
+_LIST_END = 22
 
 # What the standard library says about a zip file that is damaged, or uses what we never use, such as encryption.
-_DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, struct.error)
-
-Header = dict[str, Any]
+_DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
+    *(ValueError, ArithmeticError, LookupError, RuntimeError),
+)
 
 
 def write_array(archive: zipfile.ZipFile, name: str, array: npt.NDArray[Any]) -> None:
@@ -95,99 +94,108 @@ def from_changes(changes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return changes
 
 
+class Damage(Exception):
+    """What is wrong with a file; its name is added by who opened it."""
+
+
+class NotOurs(Damage):
+    """The file is something else altogether."""
+
+
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
     """
     Open a file; whatever is wrong with it is told as one kind of error.
 
     :param path: The file
-    :return: The open file
+    :return: The open file, whose members are not larger, taken together, than the file can account for
     """
     name = os.fspath(path)
     with open(path, "rb") as file:
         try:
-            archive = zipfile.ZipFile(file)
-        except _DAMAGES as error:
-            raise RecordingError(f"{name} is not a recording, or only part of one: {error}") from error
-        with archive:
-            try:
+            with _as_zip(file) as archive:
+                _check_members(archive)
                 yield archive
-            except Damage as damage:
-                raise RecordingError(f"{name}: {damage}") from damage
+        except Damage as damage:
+            kind = NotARecordingError if isinstance(damage, NotOurs) else RecordingError
+            raise kind(f"{name}: {damage}") from damage
+        except MemoryError as error:
+            raise RecordingError(
+                f"{name} does not fit in memory ({error}); load it with a smaller buffer_size, or as a CompressedRecordBuffer"
+            ) from error
 
 
-class Damage(Exception):
-    """What is wrong with a file; its name is added by who opened it."""
+def _as_zip(file: BinaryIO) -> zipfile.ZipFile:
+    # The standard library looks for a zip file at the end, whatever comes first: a pickle with a recording behind it would
+    # pass for a recording.
+    if file.read(4) != b"PK\3\4":
+        raise NotOurs("not a recording: it does not begin like one")
+    try:
+        return zipfile.ZipFile(file)
+    except _DAMAGES as error:
+        missing = _count_missing(file)
+        if missing is None:
+            raise NotOurs(f"not a recording: {error}") from error
+        if missing > 0:
+            raise Damage(f"cut short: at least {missing:,} bytes are missing; copy or download the file again") from error
+        raise Damage(f"damaged: {error}") from error
 
 
-def read_header(archive: zipfile.ZipFile) -> Header:
+def _count_missing(file: BinaryIO) -> int | None:
+    """How many bytes a recording without its end lacks, at least; None if the file does not begin like a recording."""
+    size = file.seek(0, os.SEEK_END)
+    place, listed = 0, _LIST_END
+    while place < size:
+        file.seek(place)
+        head = file.read(_LOCAL.size)
+        if len(head) == _LOCAL.size and head.startswith(b"PK\3\4"):
+            *_, packed, _, name_size, extra_size = _LOCAL.unpack(head)
+            name, extra = file.read(name_size), file.read(extra_size)
+        else:
+            name = extra = b""
+        if place == 0 and name != FIRST_MEMBER.encode():
+            return None
+        if not name:
+            break
+        if packed == 0xFFFFFFFF:  # the true size is further back, if it is there
+            packed = int.from_bytes(extra[12:20], "little")
+        listed += _LISTED + len(name)
+        place += _LOCAL.size + name_size + extra_size + packed
+    return max(place + listed - size, 0)
+
+
+def _check_members(archive: zipfile.ZipFile) -> None:
+    # Members that share bytes could be larger, taken together, than any file of this size can hold.
+    names: set[str] = set()
+    end = 0
+    for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
+        if info.filename in names:
+            raise Damage(f"damaged: it holds {info.filename!r} twice")
+        if info.header_offset < end:
+            raise Damage(f"damaged: {info.filename!r} begins where the member before it has not ended")
+        names.add(info.filename)
+        end = info.header_offset + _LOCAL.size + info.compress_size
+    if end > archive.start_dir:
+        raise Damage("damaged: its members are larger than the file")
+
+
+def read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     """
-    Read the header, and check every word of it.
+    Read all of a small member.
 
     :param archive: The file
-    :return: The header
+    :param name: Name of the member
+    :param most: Bytes that it may have
+    :return: What it holds
     """
-    if HEADER not in archive.namelist():
-        raise Damage("a zip file, but not a recording: it has no header")
-    if archive.getinfo(HEADER).file_size > _LARGEST_HEADER:
-        raise Damage("its header is too large to be one")
+    info = _checked(archive, name)
+    if info.file_size > most:
+        raise Damage(f"damaged: {name} is too large to be one")
     try:
-        header = json.loads(_read_member(archive, HEADER))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise Damage(f"its header is damaged: {error}") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise Damage("a zip file, but not a recording: its header does not say so")
-    if header.get("format_version") != FORMAT_VERSION:
-        raise Damage(
-            f"written in format {header.get('format_version')!r} by version {header.get('version')!r}; this is version "
-            f"{__version__}, which reads format {FORMAT_VERSION}"
-        )
-    for key, valid in _VALID.items():
-        if key not in header or not valid(header[key]):
-            raise Damage(f"its header is damaged: {key!r} is {header.get(key, 'missing')!r}")
-    return header
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 48
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= 32 and all(_is_count(size) and size > 0 for size in value)
-
-
-def _is_dtype(value: Any) -> bool:
-    if not isinstance(value, str) or not re.fullmatch(r"[|<>=][biufc][0-9]{1,2}", value):
-        return False
-    try:
-        np.dtype(value)
-    except TypeError:
-        return False
-    return True
-
-
-def _is_feature(spec: Any) -> bool:
-    return isinstance(spec, list) and len(spec) == 2 and _is_shape(spec[0]) and _is_dtype(spec[1])
-
-
-_VALID: dict[str, Callable[[Any], bool]] = {
-    "version": lambda value: isinstance(value, str),
-    "kind": lambda value: isinstance(value, str) and value in KINDS,
-    "steps": _is_count,
-    "episodes": _is_count,
-    "first_episode": _is_count,
-    "is_cut": lambda value: isinstance(value, bool),
-    "is_open": lambda value: isinstance(value, bool),
-    "buffer_size": lambda value: value is None or (_is_count(value) and value > 0),
-    "frame_shape": lambda value: value is None or _is_shape(value),
-    "frame_dtype": _is_dtype,
-    "action_shape": _is_shape,
-    "action_dtype": _is_dtype,
-    "features": lambda value: isinstance(value, dict) and all(_is_feature(spec) for spec in value.values()),
-    "finals": _is_count,
-    "chunk_frames": lambda value: _is_count(value) and value > 0,
-    "metadata": lambda value: isinstance(value, dict),
-}
+        with archive.open(info) as member:
+            return member.read(info.file_size)
+    except _DAMAGES as error:
+        raise Damage(f"damaged: {name}: {error}") from error
 
 
 def read_array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -201,29 +209,40 @@ def read_array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtyp
     :return: The array
     """
     expected = math.prod(shape) * dtype.itemsize
-    try:
-        size = archive.getinfo(name).file_size
-    except KeyError:
-        raise Damage(f"damaged: {name} is missing") from None
-    if not expected <= size <= expected + _NPY_HEADER:
+    info = _checked(archive, name)
+    if not expected < info.file_size <= expected + _NPY_HEADER:
         raise Damage(f"damaged: {name} does not have the size that the header gives")
-    with io.BytesIO(_read_member(archive, name)) as data:
-        try:
-            array = np.lib.format.read_array(data, allow_pickle=False)
-        except ValueError as error:
-            raise Damage(f"damaged: {name}: {error}") from error
-    if array.shape != shape or array.dtype != dtype:
-        raise Damage(f"damaged: {name} holds {array.dtype}{array.shape}, but its header says {dtype}{shape}")
-    return np.ascontiguousarray(array)
-
-
-def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    info = archive.getinfo(name)
-    if info.compress_type != zipfile.ZIP_DEFLATED:
-        raise Damage(f"damaged: {name} is compressed in an unknown way")
-    if info.file_size > info.compress_size * _MOST_SHRINKING + _NPY_HEADER:
-        raise Damage(f"damaged: {name} cannot be as large as it says")
     try:
-        return archive.read(info)
+        with archive.open(info) as member:
+            if not _describes(member.read(info.file_size - expected), shape, dtype):
+                raise Damage(f"damaged: {name} does not hold {dtype}{shape}, as the header says")
+            array = np.empty(shape, dtype)
+            raw = array.reshape(-1).view(np.uint8)
+            # No more than announced: read() without a limit would unpack whatever comes.
+            for start in range(0, expected, _READ_AT_ONCE):
+                part = raw[start : start + _READ_AT_ONCE]
+                part[:] = np.frombuffer(member.read(len(part)), np.uint8)
     except _DAMAGES as error:
         raise Damage(f"damaged: {name}: {error}") from error
+    if dtype.kind == "b" and raw.max(initial=0) > 1:
+        raise Damage(f"damaged: {name} holds booleans that are neither true nor false")
+    return array
+
+
+def _describes(head: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    # NumPy would evaluate the description as Python; but it can only be one thing, so it need not be understood.
+    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    size = struct.pack("<H", len(head) - 10) if len(head) >= 10 else b""
+    return head[:10] == b"\x93NUMPY\1\0" + size and head[10:].rstrip(b" \n") == text.encode()
+
+
+def _checked(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    try:
+        info = archive.getinfo(name)
+    except KeyError:
+        raise Damage(f"damaged: {name} is missing") from None
+    if info.compress_type != zipfile.ZIP_DEFLATED:
+        raise Damage(f"damaged: {name} is compressed in an unknown way")
+    if info.file_size > info.compress_size * _MOST_SHRINKING:
+        raise Damage(f"damaged: {name} cannot be as large as it says")
+    return info

@@ -14,23 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers.recording.archive import (
-    FORMAT,
-    FORMAT_VERSION,
-    HEADER,
-    Damage,
-    Header,
-    code_frames,
-    from_changes,
-    opened,
-    read_array,
-    read_header,
-    write_array,
-)
+from sb3_extra_buffers.recording.archive import Damage, code_frames, from_changes, opened, read_array, write_array
 from sb3_extra_buffers.recording.atomic import written_beside
 from sb3_extra_buffers.recording.buffers import DummyRecordBuffer, FramelessRecordBuffer, RecordBuffer
+from sb3_extra_buffers.recording.checks import check_metadata
 from sb3_extra_buffers.recording.compressed_buffer import CompressedRecordBuffer
-from sb3_extra_buffers.recording.errors import RecordingError
+from sb3_extra_buffers.recording.errors import NotARecordingError, RecordingError
+from sb3_extra_buffers.recording.headers import FORMAT, FORMAT_VERSION, HEADER, LARGEST_HEADER, Header, read_header
 from sb3_extra_buffers.recording.optional import with_progress
 
 _CLASSES: dict[str, type[RecordBuffer]] = {
@@ -109,8 +99,12 @@ def save_recording(recording: RecordBuffer, path: str | os.PathLike[str], progre
         "features": {name: [shape, dtype.str] for name, (shape, dtype) in recording.feature_specs.items()},
         "finals": len(finals),
         "chunk_frames": _chunk_frames(recording.frame_shape, recording.frame_dtype),
-        "metadata": recording.metadata,
+        "metadata": check_metadata(recording.metadata),  # which anybody may have changed
     }
+    # What could not be read again is not written; each chunk of frames will add a letter.
+    letters = (steps + len(finals)) // header["chunk_frames"] + 100
+    if len(json.dumps(header, indent=1)) + letters > LARGEST_HEADER:
+        raise ValueError(f"the metadata is too large: a recording has room for {LARGEST_HEADER:,} bytes, as indented JSON")
     everything = np.arange(first, first + steps, dtype=np.int64)
     with written_beside(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name in ("reward", "action", "flags"):
@@ -165,15 +159,17 @@ def _chunk_frames(shape: tuple[int, ...] | None, dtype: np.dtype[Any]) -> int:
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
     """
-    Check whether a file looks like a recording, judging by its list of members and its header.
+    Check whether a file looks like a recording, whole or not.
 
     :param path: The file
-    :return: Whether it does; it may still be damaged
+    :return: Whether it does; it may still be damaged, cut short, or of a later version: ``recording_info`` tells
     """
     try:
         recording_info(path)
-    except RecordingError:
+    except NotARecordingError:
         return False
+    except RecordingError:
+        pass
     return True
 
 
@@ -233,13 +229,7 @@ def load_recording(
             "features": {name: (tuple(shape), dtype) for name, (shape, dtype) in header["features"].items()},
             "metadata": header["metadata"],
         }
-        try:
-            recording = wanted(**{**arguments, **options})
-        except MemoryError as error:
-            raise MemoryError(
-                f"{os.fspath(path)} was a ring of {header['buffer_size']:,} steps, which does not fit in memory; "
-                "load it with a smaller buffer_size, or as a CompressedRecordBuffer"
-            ) from error
+        recording = wanted(**{**arguments, **options})
         frames = finals = None
         if recording.frame_shape is not None:
             frames = _read_frames(archive, header, "frames", "coding", header["steps"])
@@ -287,7 +277,7 @@ def _read_columns(archive: zipfile.ZipFile, header: Header) -> dict[str, Any]:
     flags = read_array(archive, "flags.npy", (steps,), np.dtype(np.uint8))
     if not np.isin(np.flatnonzero(flags), ends - 1).all() or np.any((flags > 3) | (flags == 2)):
         raise Damage("damaged: an episode goes on after it was done")
-    if not np.isin(finals, ends - 1).all() or len(np.unique(finals)) != len(finals):
+    if not np.isin(finals, ends - 1).all() or np.any(np.diff(finals) <= 0):
         raise Damage("damaged: it has final frames that belong to no episode")
     return {
         "reward": read_array(archive, "reward.npy", (steps,), np.dtype(np.float64)),

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers.recording.buffers import FramelessRecordBuffer, RecordBuffer
+from sb3_extra_buffers.recording.checks import frames_per_second
 from sb3_extra_buffers.recording.compressed_buffer import CompressedRecordBuffer
 from sb3_extra_buffers.recording.spaces import describe_space
 
@@ -176,6 +177,6 @@ def describe_env(env_id: str | None, metadata: Any, game: Any) -> dict[str, Any]
         meanings = [str(meaning) for meaning in game.get_action_meanings()]
     return {
         "env_id": env_id,
-        "fps": float(fps) if isinstance(fps, (int, float)) and fps > 0 else None,
+        "fps": frames_per_second(fps),
         "action_meanings": meanings,
     }
