@@ -22,6 +22,8 @@ from sb3_extra_buffers.recording import (
     export_video,
 )
 from sb3_extra_buffers.recording.pictures import as_picture, as_rgb, encode_png, evenly_spaced
+from sb3_extra_buffers.recording.recorder import describe_env
+from sb3_extra_buffers.recording.video import choose_fps
 
 
 def decoded_mp4(path: Path) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
@@ -56,6 +58,20 @@ def scene() -> RecordBuffer:
     env = RecordWrapper(Scene())
     play(env, 15)
     return env.buffer
+
+
+@pytest.mark.parametrize("said", [10**400, float("inf"), float("nan"), -1, 0, 1e-300, 1e300, "fast", True, None, [30]])
+def test_a_speed_that_makes_no_sense_is_that_of_most_games(said: Any, tmp_path: Path) -> None:
+    assert describe_env(None, {"render_fps": said}, None)["fps"] is None
+    recording = RecordBuffer(None, (8, 8))
+    recording.add(np.zeros((8, 8), np.uint8), 0, 0)
+    recording.metadata["fps"] = said
+    assert choose_fps(recording, None) == 30
+    export_video(recording, tmp_path / "a.gif")
+    export_video(recording, tmp_path / "a.mp4")
+    if said is not None:
+        with pytest.raises(ValueError, match="fps is"):
+            export_video(recording, tmp_path / "b.gif", fps=said)
 
 
 def test_mp4_of_a_real_game(pong: RecordBuffer, tmp_path: Path) -> None:

@@ -234,6 +234,42 @@ def test_a_damaged_list_of_members_is_told(place: int, value: int, message: str,
         load_recording(path)
 
 
+def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    buffer = filled(lambda: RecordBuffer(None, (6, 6), metadata={"note": "good"}), 12)
+    buffer.save(path)
+    nested: Any = 1
+    for _ in range(70):
+        nested = [nested]
+    for key, value, error, message in [
+        ("x", float("nan"), TypeError, "JSON"),
+        ("x", {1, 2}, TypeError, "JSON"),
+        ("x", "\ud800", ValueError, "not Unicode"),
+        ("x", nested, ValueError, "nested more than 64 deep"),
+        ("fps", 10**400, ValueError, r"allowed: 0\.01 to 100,000"),
+        ("x", "a" * (17 << 20), ValueError, "metadata is too large"),
+    ]:
+        if key == "fps" or len(str(value)) < 1000:
+            with pytest.raises(error, match=message):
+                RecordBuffer(None, (6, 6), metadata={key: value})
+        buffer.metadata[key] = value  # too late to be refused by the constructor
+        with pytest.raises(error, match=message):
+            buffer.save(path)
+        del buffer.metadata[key]
+        assert os.listdir(tmp_path) == ["a.rec"]
+        assert_same_recording(buffer, load_recording(path))
+    with pytest.raises(ValueError, match="31 dimensions; allowed: at most 30"):
+        RecordBuffer(None, (1,) * 31)
+    with pytest.raises(ValueError, match="not Unicode"):
+        RecordBuffer(None, (6, 6), features={"\ud800": np.int8})
+    deep = filled(lambda: CompressedRecordBuffer(np.int64(3), (1,) * 29 + (600,), features={"x": ((1,) * 30, np.int8)}), 5)
+    deep.save(path)
+    assert_same_recording(deep, load_recording(path))
+    many = filled(lambda: RecordBuffer(None, (1,), metadata={"x": "a" * (15 << 20)}), 3)
+    many.save(path)
+    assert_same_recording(many, load_recording(path))
+
+
 def test_other_files_are_no_recordings(tmp_path: Path) -> None:
     other = tmp_path / "other"
     for content in (b"", b"hello", pickle.dumps(Bomb())):

@@ -20,6 +20,7 @@ from sb3_extra_buffers.recording import (
     CompressedRecordBuffer,
     FramelessRecordBuffer,
     RecordBuffer,
+    RecordingError,
     export_minari,
     import_minari,
 )
@@ -313,6 +314,21 @@ def test_a_dataset_is_replaced_if_asked_for_and_whole(pong: RecordBuffer, datase
     with pytest.raises(ValueError, match="is no Minari dataset"):
         export_minari(pong, "folder-v0", overwrite=True)
     assert_same_recording(pong, import_minari("folder-v0/inside-v0"))
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        *(None, [], "x", {"unfinished": 1}, {"unfinished": [[]]}, {"without_final_frame": {"a": 1}}, {"is_open": "yes"}),
+        *({"is_cut": None}, {"first_episode": "x"}, {"first_episode": -1}, {"first_episode": 1 << 99}, {"metadata": [1]}),
+    ],
+    ids=str,
+)
+def test_forged_notes_are_told(notes: Any, pong: RecordBuffer) -> None:
+    dataset = export_minari(pong, "some-v0")
+    dataset.storage.update_metadata({"sb3_extra_buffers": notes})
+    with pytest.raises(RecordingError, match="about its recording is damaged"):
+        import_minari("some-v0")
 
 
 HOSTILE_SPACES: list[Any] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -54,6 +55,7 @@ class RecordBuffer:
         force_alloc_mem: bool = False,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
+        buffer_size = None if buffer_size is None else operator.index(buffer_size)
         if buffer_size is not None and buffer_size < 1:
             raise ValueError(
                 f"buffer_size is {buffer_size}; allowed: a number of steps from 1 on, or None to keep all of them"

@@ -20,7 +20,7 @@ MOST_DIMENSIONS = 30
 """NumPy has at least 32, of which a buffer needs two."""
 
 _DEEPEST = 64
-_SLOWEST, _FASTEST = 0.01, 100_000.0
+SLOWEST, FASTEST = 0.01, 100_000.0
 
 
 def check_shape(shape: tuple[int, ...] | None, name: str) -> Any:
@@ -85,7 +85,7 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     check_json(plain, "metadata")
     fps = plain.get("fps")
     if isinstance(fps, (int, float)) and frames_per_second(fps) is None:
-        raise ValueError(f'metadata["fps"] is {reprlib.repr(fps)}; allowed: {_SLOWEST} to {_FASTEST:,.0f}, or None')
+        raise ValueError(f'metadata["fps"] is {reprlib.repr(fps)}; allowed: {SLOWEST} to {FASTEST:,.0f}, or None')
     return plain
 
 
@@ -124,7 +124,7 @@ def frames_per_second(value: Any) -> float | None:
     :param value: What is said
     :return: Frames per second; None if no video can have that speed
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _SLOWEST <= value <= _FASTEST:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not SLOWEST <= value <= FASTEST:
         return None
     return float(value)
 

@@ -20,6 +20,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from sb3_extra_buffers import __version__
 from sb3_extra_buffers.recording.buffers import RecordBuffer
 from sb3_extra_buffers.recording.compressed_buffer import CompressedRecordBuffer
+from sb3_extra_buffers.recording.errors import RecordingError
 from sb3_extra_buffers.recording.optional import need, with_progress
 from sb3_extra_buffers.recording.records import Episode
 from sb3_extra_buffers.recording.replay_episodes import Trajectory, trajectories
@@ -274,6 +275,8 @@ def import_minari(
             )
         dataset = minari.load_dataset(dataset)
     notes = dataset.storage.metadata.get(_OURS, {})
+    if not _are_notes(notes):
+        raise RecordingError(f"what the dataset says under {_OURS!r} about its recording is damaged")
     unfinished, without_final = set(notes.get("unfinished", ())), set(notes.get("without_final_frame", ()))
     recording: RecordBuffer | None = None
     total = dataset.total_episodes
@@ -311,6 +314,20 @@ def import_minari(
     if recording is None:
         raise ValueError(f"the dataset {dataset.spec.dataset_id!r} has no episodes")
     return recording
+
+
+def _are_notes(notes: Any) -> bool:
+    def is_count(value: Any) -> bool:
+        return type(value) is int and 0 <= value < 1 << 48
+
+    return (
+        isinstance(notes, dict)
+        and all(isinstance(notes.get(key, []), list) for key in ("unfinished", "without_final_frame"))
+        and all(is_count(place) for key in ("unfinished", "without_final_frame") for place in notes.get(key, []))
+        and all(isinstance(notes.get(key, False), bool) for key in ("is_open", "is_cut"))
+        and is_count(notes.get("first_episode", 0))
+        and isinstance(notes.get("metadata", {}), dict)
+    )
 
 
 def _observations(observations: Any, frame_key: str | None) -> tuple[npt.NDArray[Any], dict[str, Any]]:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import os
+import reprlib
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import numpy as np
 
 from sb3_extra_buffers.recording.atomic import written_beside
 from sb3_extra_buffers.recording.buffers import RecordBuffer
-from sb3_extra_buffers.recording.checks import frames_per_second
+from sb3_extra_buffers.recording.checks import FASTEST, SLOWEST, frames_per_second
 from sb3_extra_buffers.recording.optional import need, with_progress
 from sb3_extra_buffers.recording.pictures import (
     Picture,
@@ -87,7 +88,7 @@ def choose_fps(recording: RecordBuffer, fps: float | None) -> float:
         return frames_per_second(recording.metadata.get("fps")) or 30.0
     rate = frames_per_second(fps)
     if rate is None:
-        raise ValueError(f"fps is {fps!r}; it must be a number above 0")
+        raise ValueError(f"fps is {reprlib.repr(fps)}; allowed: {SLOWEST} to {FASTEST:,.0f}")
     return rate
 
 
