@@ -24,7 +24,7 @@ _EPILOG = f"""examples:
 exit codes:
   0    all is well
   1    a comparison failed, nothing fits the budget, or a file is suspicious
-  2    wrong usage: an option, a name, a file that cannot be read, or something that has to be installed first
+  2    wrong usage: an option, a name, a file that cannot be read, or something to install first
   130  interrupted by Ctrl-C; files are written whole or not at all
 
 `{PROGRAM} COMMAND --help` explains a command."""
