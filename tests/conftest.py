@@ -11,7 +11,7 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.f
 settings.register_profile("fast", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("thorough", max_examples=300, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 
-# pyproject.toml has the limit of all others. On a machine that does other things as well, these need several times their minutes.
+# All others have the limit in pyproject.toml. On a busy machine, these need several times their minutes.
 SLOW_SECONDS = 3600
 
 

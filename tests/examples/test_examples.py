@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,9 +49,11 @@ RUNS: dict[str, tuple[str, list[str], tuple[str, ...], str, str]] = {
 
 @pytest.fixture(autouse=True)
 def example_folder() -> Iterator[None]:
-    """Modules of the examples can be imported, as they can when an example is run."""
+    """Modules of the examples can be imported, as they can when an example is run; Ctrl-C is as it was after each."""
     sys.path.insert(0, str(EXAMPLES))
+    ctrl_c = signal.getsignal(signal.SIGINT)
     yield
+    signal.signal(signal.SIGINT, ctrl_c)
     sys.path.remove(str(EXAMPLES))
 
 
