@@ -6,7 +6,8 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,21 @@ from sb3_extra_buffers.recording import CompressedRecordBuffer, export_video
 from sb3_extra_buffers.training_utils import eval_model
 
 PUBLISHED_SEED = 1970626835
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """
+    Import what comes with an extra; if it is not installed, say which one.
+
+    :param name: Name of the extra
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise SystemExit(
+            f'This example needs the extra {name}; in the clone, run: pip install ".[{name}]"\n({error})'
+        ) from None
 
 
 def positive(text: str) -> int:

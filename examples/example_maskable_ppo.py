@@ -11,13 +11,15 @@ A short run to see that everything works: --steps 1024 --envs 2 --eval-every 256
 """
 
 import common
-from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
-from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3.common.env_util import make_vec_env
 from worlds import Maze
 
-from sb3_extra_buffers.compressed import CompressedMaskableRolloutBuffer
+with common.extra("contrib"):
+    from sb3_contrib import MaskablePPO
+    from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
+    from sb3_contrib.common.maskable.utils import get_action_masks
+
+    from sb3_extra_buffers.compressed import CompressedMaskableRolloutBuffer
 
 
 class Masked:

@@ -229,6 +229,14 @@ def test_help_explains(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert "(default: 10000000)" in said and "--method rle-jit" in said and "(default: 8192)" in said
 
 
+@pytest.mark.parametrize("name", ["example_maskable_ppo", "example_recurrent_ppo"])
+def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sb3_contrib", None)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(SystemExit, match=r'needs the extra contrib; .* pip install "\.\[contrib\]"'):
+        importlib.import_module(name)
+
+
 def test_the_index_names_every_example() -> None:
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\bexample_\w+(?=\.py)", text))
