@@ -6,7 +6,8 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,21 @@ from sb3_extra_buffers.recording import CompressedRecordBuffer, export_video
 from sb3_extra_buffers.training_utils import eval_model
 
 PUBLISHED_SEED = 1970626835
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """
+    Import what comes with an extra; if it is not installed, say which one.
+
+    :param name: Name of the extra
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise SystemExit(
+            f'This example needs the extra {name}; in the clone, run: pip install ".[{name}]"\n({error})'
+        ) from None
 
 
 def positive(text: str) -> int:
@@ -133,24 +149,23 @@ class Files:
         raise SystemExit(f"no model found at {' or '.join(map(str, candidates))}: train one first")
 
 
+def ignore_ctrl_c() -> None:
+    """When it has been pressed: what is then done about it, saving and closing, is not interrupted by the next one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def run(main: Callable[[], None]) -> None:
     """
     Run an example. Ctrl-C ends it without a traceback; training that it ends early is saved, see ``learn``.
 
     :param main: The example
     """
-    signal.signal(signal.SIGINT, _interrupt_once)
     try:
         main()
     except KeyboardInterrupt:
+        ignore_ctrl_c()
         print("Stopped.", file=sys.stderr)
         sys.exit(130)  # what a shell reports for a program that Ctrl-C has ended
-
-
-def _interrupt_once(*_: object) -> None:
-    """Handle Ctrl-C: what is done about it, saving and closing, is not interrupted by the next one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def learn(model: BaseAlgorithm, steps: int, path: Path, callback: BaseCallback | None = None) -> None:
@@ -165,6 +180,7 @@ def learn(model: BaseAlgorithm, steps: int, path: Path, callback: BaseCallback |
     try:
         model.learn(steps, callback=callback)
     except KeyboardInterrupt:
+        ignore_ctrl_c()
         print("Stopped early; what it has learned so far is kept.")
     save(model, path)
     print(f"Trained {model.num_timesteps:,} steps, saved {path}")

@@ -14,14 +14,12 @@ import common
 from stable_baselines3.common.env_util import make_vec_env
 from worlds import Maze
 
-try:
+with common.extra("contrib"):
     from sb3_contrib import MaskablePPO
     from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
     from sb3_contrib.common.maskable.utils import get_action_masks
-except ImportError:
-    raise SystemExit('MaskablePPO needs sb3-contrib: pip install ".[contrib]" in a clone of this repository') from None
 
-from sb3_extra_buffers.compressed import CompressedMaskableRolloutBuffer
+    from sb3_extra_buffers.compressed import CompressedMaskableRolloutBuffer
 
 
 class Masked:

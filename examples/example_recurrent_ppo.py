@@ -14,11 +14,13 @@ A short run to see that everything works: --steps 1024 --envs 2 --eval-every 256
 from functools import partial
 
 import common
-from sb3_contrib import RecurrentPPO
 from stable_baselines3.common.env_util import make_vec_env
 from worlds import Maze
 
-from sb3_extra_buffers.compressed import CompressedRecurrentPPO
+with common.extra("contrib"):
+    from sb3_contrib import RecurrentPPO
+
+    from sb3_extra_buffers.compressed import CompressedRecurrentPPO
 
 
 def main(arguments=None):

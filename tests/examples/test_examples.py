@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,9 +49,11 @@ RUNS: dict[str, tuple[str, list[str], tuple[str, ...], str, str]] = {
 
 @pytest.fixture(autouse=True)
 def example_folder() -> Iterator[None]:
-    """Modules of the examples can be imported, as they can when an example is run."""
+    """Modules of the examples can be imported, as they can when an example is run; Ctrl-C is as it was after each."""
     sys.path.insert(0, str(EXAMPLES))
+    ctrl_c = signal.getsignal(signal.SIGINT)
     yield
+    signal.signal(signal.SIGINT, ctrl_c)
     sys.path.remove(str(EXAMPLES))
 
 
@@ -224,6 +227,14 @@ def test_help_explains(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"python examples/{name}.py" in said and "default: None" not in said
     if name in ("example_ppo_atari", "example_dqn_atari"):
         assert "(default: 10000000)" in said and "--method rle-jit" in said and "(default: 8192)" in said
+
+
+@pytest.mark.parametrize("name", ["example_maskable_ppo", "example_recurrent_ppo"])
+def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sb3_contrib", None)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(SystemExit, match=r'needs the extra contrib; .* pip install "\.\[contrib\]"'):
+        importlib.import_module(name)
 
 
 def test_the_index_names_every_example() -> None:

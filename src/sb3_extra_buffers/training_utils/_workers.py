@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import MethodType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -31,8 +31,9 @@ def start_envs(make_venv: Callable[[list[EnvFactory]], VecEnv], env_fns: list[En
     """
     with _main_replaced():
         venv = make_venv([partial(_make_here, os.getpid(), env_fn) for env_fn in env_fns])
-    if isinstance(venv, SubprocVecEnv) and type(venv).close is SubprocVecEnv.close:
-        venv.close = MethodType(_close, venv)  # type: ignore[method-assign]
+    if type(venv) is SubprocVecEnv:
+        # It may have been made by a callable that names SB3's class, with a start method for instance.
+        venv.__class__ = _Workers
     return venv
 
 
@@ -88,24 +89,27 @@ def _main_replaced() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _close(self: SubprocVecEnv) -> None:
-    """
-    Close all workers, whatever they are doing.
+class _Workers(SubprocVecEnv):
+    """SB3's own class, which can be closed whatever the workers are doing."""
 
-    SB3's own method waits for an answer from each of them if a step is under way. Ctrl-C may have come between two answers,
-    and then it would wait for ever for one that it has had.
-    """
-    if self.closed:
-        return
-    for remote in self.remotes:
-        with suppress(OSError):  # the worker is gone
-            remote.send(("close", None))
-    for remote in self.remotes:
-        with suppress(EOFError, OSError):
-            while True:  # until the worker hangs up
-                remote.recv_bytes()
-    for process in self.processes:
-        process.join()
-    for remote in self.remotes:
-        remote.close()
-    self.closed = True
+    def close(self) -> None:
+        """
+        Close all workers.
+
+        SB3's own method waits for an answer from each of them if a step is under way. Ctrl-C may have come between answers,
+        and then it would wait for ever for one that it has had.
+        """
+        if self.closed:
+            return
+        for remote in self.remotes:
+            with suppress(OSError):  # the worker is gone
+                remote.send(("close", None))
+        for remote in self.remotes:
+            with suppress(EOFError, OSError):
+                while True:  # until the worker hangs up
+                    remote.recv_bytes()
+        for process in self.processes:
+            process.join()
+        for remote in self.remotes:
+            remote.close()
+        self.closed = True
