@@ -50,9 +50,12 @@ class _Frozen:
         self._cls = cls
         self.state: Any = None
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self._cls  # pickle makes sure of that; so what it writes is what it writes for the object itself
+
     def __reduce__(self) -> tuple[Any, ...]:
-        # What pickle itself calls under its first protocols; what it calls under the others is only for the object itself.
-        return copyreg._reconstructor, (self._cls, object, None), self.state  # type: ignore[attr-defined]
+        return copyreg.__newobj__, (self._cls,), self.state  # type: ignore[attr-defined]
 
 
 def _is_ours(cls: type) -> bool:
