@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,6 +15,11 @@ settings.register_profile("thorough", max_examples=300, deadline=None, suppress_
 
 # pyproject.toml has the limit of all others. On a machine that is busy with other things, these take several times as long.
 SLOW_SECONDS = 3600
+
+# A shell that runs a job in the background has it ignore Ctrl-C, and so do all programs that the job starts. Tests that send
+# one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -148,7 +148,7 @@ def test_the_games_own_error_comes_out_of_the_worker(n_envs: int) -> None:
 @pytest.mark.parametrize("module", ["ale_py", "cv2"])
 def test_missing_library_names_the_extra(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"sb3-extra-buffers\[extra\]"):
+    with pytest.raises(ImportError, match=r'pip install "\.\[extra\]"'):
         atari.make_env(GAME, n_envs=1)
 
 

@@ -418,7 +418,11 @@ def test_memory_usage_adds_up() -> None:
     assert (one + other).total_bytes == 55
 
 
-@given(st.integers(0, 10**13))
+def test_nothing_is_no_figure() -> None:
+    assert str(MemoryUsage(0, 0, 0, 0, 0)) == "no observations yet"
+
+
+@given(st.integers(1, 10**13))
 def test_memory_usage_is_readable(count: int) -> None:
     text = str(MemoryUsage(count, count, 0, 0, 0))
     assert len(text) < 140
