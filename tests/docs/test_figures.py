@@ -51,7 +51,6 @@ CONSTANTS = [
     Constant("command-line.md", "at most 1.05 times", "what --speed 1.05 means"),
     Constant("command-line.md", "80 % of the memory", "what recommend leaves to the rest of the machine"),
     Constant("command-line.md", "5 % more time", "the price of memory in recommend"),
-    Constant("command-line.md", "twice as long to sample", "an example, not a measurement"),
     Constant("command-line.md", "a hundredth of a training step", "an example, not a measurement"),
     Constant("how-it-works.md", "28,224 bytes", "four frames of 84x84"),
     Constant("how-it-works.md", "eight times smaller", "sixteen frames, of which each transition adds one new"),
