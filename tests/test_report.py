@@ -85,7 +85,6 @@ def test_docs_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     assert "out of date" not in capsys.readouterr().out, "run `python benchmarks/report.py`"
 
 
-@pytest.mark.xfail(strict=True, reason="kept_to_not of PPO is about to be measured")
 def test_everything_that_pages_show_was_measured() -> None:
     assert report.main(["--check"]) == 0
 

@@ -32,6 +32,9 @@ FAMILIES = {
     "none": (SKY, "P", "none (frames shared only)"),
 }
 
+# One of each family has its name beside it; all levels would have no room.
+LABELLED = (DEFAULT, DENSE, "none", "rle", "rle-jit", "gzip1", "igzip1", "zstd1", "zstd-100", "lz4-frame/1", "lz4-block/1")
+
 Point = tuple[float, float, str]
 _STYLE = {
     "font.size": 10,
@@ -150,8 +153,11 @@ def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     :param path: Where to
     """
     good = [row for row in rows if "error" not in row]
-    point = {(row["dataset"], row["method"]): (row["ratios"]["sample_32"], row["ratios"]["memory"]) for row in good}
-    names = [name for name in DATASETS if any(data == name for data, _ in point)]
+    own = [row for row in good if row.get("baseline", "sb3") == "sb3"]
+    point = {(row["dataset"], row["method"]): (row["ratios"]["sample_32"], row["ratios"]["memory"]) for row in own}
+    # Trained play, and buffers that were loaded, lie where their game does: labels would have no room.
+    alike = {name for name, dataset in DATASETS.items() if dataset.trained or dataset.resumed}
+    names = [name for name in DATASETS if any(data == name for data, _ in point) and name not in alike]
     if not names:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +187,8 @@ def _plot_points(points: Sequence[Point], title: str, path: Path, families: bool
             axes.legend(
                 facecolor="white", edgecolor="white", framealpha=1, fontsize=9, loc="upper right", labelcolor="#222222"
             )
-        place_labels(axes, [sb3, *sorted(points)], bold=("SB3", DEFAULT, DENSE))
+        named = [point for point in sorted(points) if not families or point[2] in LABELLED]
+        place_labels(axes, [sb3, *named], bold=("SB3", DEFAULT, DENSE))
         axes.annotate("faster than SB3", (0.015, 0.965), xycoords="axes fraction", fontsize=9, color=BLUE, alpha=0.8)
         figure.savefig(path, dpi=200)
         plt.close(figure)
