@@ -11,6 +11,8 @@
  * pointers, with a checksum for each part. docs/format.md describes every byte.
  *
  * A column is not safe for threads by itself: the caller must hold a lock for every call that takes one, except ft_read_run.
+ *
+ * It is being built beside framelog.h, and is going to replace the store there. Nothing but its tests uses it yet.
  */
 #ifndef FRAMETABLE_H
 #define FRAMETABLE_H
