@@ -15,6 +15,7 @@ int main(void) {
         test_kernels();
         test_stores();
         test_failures();
+        test_columns();
         printf("%s: passed\n", kernels->name);
         runs++;
     }

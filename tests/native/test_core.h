@@ -7,6 +7,7 @@
 void test_kernels(void);
 void test_stores(void);
 void test_failures(void);
+void test_columns(void);
 /* Whether all kernels of this processor make the same of the same. */
 void test_kernels_agree(void);
 void test_tree(void);

@@ -18,7 +18,11 @@ enum {
     PACKED = 2, /* u32 length of what follows once decoded, blob of the group codec: the body of a KEYED */
     RAW = 3,    /* the bytes of one frame, when no codec makes them fewer */
     BLOB = 4,   /* blob of the frame codec: one frame */
+    KEY = 5,    /* the bytes of a frame that patches are on */
 };
+
+/* In chunks, a record says whose it is: u32 length of the body, u16 stream (its lower bits), u8 coder, u8 number of frames. */
+enum { FT_RECORD_HEADER = 8, FT_RECORD_CODER = 6 };
 
 enum {
     PATCH_PREFIX = 2,

@@ -224,6 +224,7 @@ typedef struct fl_store {
 
 /* -- store.c: life of a store -------------------------------------------------------------------------------------- */
 
+bool fl_layout_makes_sense(const fl_layout *layout);
 fl_store *fl_store_new(const fl_layout *layout, const fl_method *method, size_t n_streams, int *result);
 void fl_store_free(fl_store *store);
 int fl_new_index(fl_store *store, size_t cells);             /* its number, or an error */

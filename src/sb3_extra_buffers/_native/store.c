@@ -12,7 +12,7 @@ enum { PATIENCE = 16 };
 
 /* -- sizes -------------------------------------------------------------------------------------------------------------------- */
 
-static bool layout_makes_sense(const fl_layout *layout) {
+bool fl_layout_makes_sense(const fl_layout *layout) {
     if (layout->item < 1 || layout->outer < 1 || layout->depth < 1 || layout->part < 1 || layout->planes < 1 ||
         layout->depth > FL_MAX_DEPTH || layout->planes > MOST_BYTES || layout->item > 64) {
         return false;
@@ -130,7 +130,7 @@ static void forget_streams(fl_store *store) {
 
 fl_store *fl_store_new(const fl_layout *layout, const fl_method *method, size_t n_streams, int *result) {
     *result = FL_INVALID;
-    if (!layout_makes_sense(layout) || n_streams < 1 || n_streams > MOST_STREAMS || method->shift > 7 ||
+    if (!fl_layout_makes_sense(layout) || n_streams < 1 || n_streams > MOST_STREAMS || method->shift > 7 ||
         (!method->references && (method->shift > 0 || method->packs))) {
         return NULL;
     }

@@ -1,0 +1,355 @@
+/* Sealed chunks: their bytes, and what is checked before anybody reads from them. docs/format.md describes them. */
+#include "chunk.h"
+
+#include <string.h>
+
+static const uint8_t MAGIC[8] = {'S', 'B', '3', 'X', 'C', 'H', 'N', 'K'};
+static const uint8_t END[8] = {'S', 'B', '3', 'X', 'C', 'E', 'N', 'D'};
+
+enum {
+    VERSION = 1,
+    HEADER_BYTES = 152,
+    FOOTER_BYTES = 16, /* u64 size of the chunk, END */
+    LANE_BYTES = 12,   /* u32 groups, u32 exceptions, u32 frames */
+    /* Where numbers stand in the header. */
+    AT_VERSION = 8,
+    AT_HEADER = 12,
+    AT_SIZE = 16,
+    AT_FIRST_ROW = 24,
+    AT_LAP = 32,
+    AT_ROWS = 40,
+    AT_STREAMS = 44,
+    AT_VIEWS = 48,
+    AT_FLAGS = 52,
+    AT_SHIFT = 56,
+    AT_ITEM = 60,
+    AT_DEPTH = 64,
+    AT_PLANES = 68,
+    AT_OUTER = 72,
+    AT_PART = 80,
+    AT_ROW_BYTES = 88,
+    AT_TRANSFORM = 96,   /* u32: what was done to frames before they were coded; 0 is nothing */
+    AT_TABLES = 100,     /* u32: bytes of tables that coders and transforms share */
+    AT_GROUPS = 104,     /* u32: of all streams */
+    AT_EXCEPTIONS = 108, /* u32: likewise */
+    AT_CLASSES = 112,    /* u32 */
+    AT_DATA = 120,       /* u64: bytes of records */
+    AT_DATA_SUM = 128,
+    AT_INDEX_SUM = 132,
+    AT_HEADER_SUM = 148, /* of all that stands before it */
+};
+
+enum { CAN_TURN = 1, INTERLEAVE = 2, REFERENCES = 4, PACKS = 8, ALL_FLAGS = 15 };
+
+static size_t blocks_of(size_t rows) { return (rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS; }
+
+bool ft_rows_init(ft_rows *rows, const ft_schema *schema) {
+    const fl_layout *layout = &schema->layout;
+    const fl_method *method = &schema->method;
+    if (!fl_layout_makes_sense(layout) || schema->n_streams < 1 || schema->n_streams > (size_t)INT32_MAX || schema->views < 1 ||
+        schema->views > FT_MAX_VIEWS || method->shift > 7 || (!method->references && (method->shift > 0 || method->packs))) {
+        return false;
+    }
+    *rows = (ft_rows){.layout = *layout, .method = *method, .n_streams = schema->n_streams, .views = schema->views};
+    rows->frame_bytes = layout->outer * layout->part;
+    rows->obs_bytes = layout->depth * rows->frame_bytes;
+    rows->stride = fl_padded(rows->frame_bytes);
+    return true;
+}
+
+/* -- sealing ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct sizes {
+    size_t data, groups, exceptions; /* bytes of records; amounts */
+    size_t index;                    /* bytes of all that lies between the data and the footer */
+} sizes;
+
+static sizes sizes_of(const ft_rows *rows) {
+    sizes of = {rows->data_bytes, 0, 0, 0};
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        of.data += rows->lanes[i].open_bytes;
+        of.groups += rows->lanes[i].n_groups;
+        of.exceptions += rows->lanes[i].n_exceptions;
+    }
+    of.index = rows->n_streams * (LANE_BYTES + blocks_of(rows->rows) * FT_COUNT_BYTES) + of.groups * FT_GROUP_BYTES +
+               of.exceptions * FT_EXCEPTION_BYTES + rows->n_classes * ft_class_bytes(rows);
+    return of;
+}
+
+size_t ft_chunk_size(const ft_rows *rows) {
+    const sizes of = sizes_of(rows);
+    return HEADER_BYTES + of.data + FL_READ_AHEAD + of.index + FOOTER_BYTES;
+}
+
+static uint8_t *append(uint8_t *out, const void *bytes, size_t size) {
+    if (size > 0) {
+        memcpy(out, bytes, size);
+    }
+    return out + size;
+}
+
+static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_row, uint64_t lap, uint8_t *out) {
+    const fl_layout *layout = &rows->layout;
+    memset(out, 0, HEADER_BYTES);
+    memcpy(out, MAGIC, sizeof MAGIC);
+    const size_t flags = (layout->can_turn ? CAN_TURN : 0u) | (layout->interleave ? INTERLEAVE : 0u) |
+                         (rows->method.references ? REFERENCES : 0u) | (rows->method.packs ? PACKS : 0u);
+    const struct {
+        int at;
+        size_t value;
+    } words[] = {
+        {AT_VERSION, VERSION},      {AT_HEADER, HEADER_BYTES},  {AT_ROWS, rows->rows},           {AT_STREAMS, rows->n_streams},
+        {AT_VIEWS, rows->views},    {AT_FLAGS, flags},          {AT_SHIFT, rows->method.shift},  {AT_ITEM, layout->item},
+        {AT_DEPTH, layout->depth},  {AT_PLANES, layout->planes}, {AT_GROUPS, of->groups},        {AT_EXCEPTIONS, of->exceptions},
+        {AT_CLASSES, rows->n_classes},
+    };
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
+        put_u32(out + words[k].at, words[k].value);
+    }
+    put_u64(out + AT_FIRST_ROW, first_row);
+    put_u64(out + AT_LAP, lap);
+    put_u64(out + AT_SIZE, ft_chunk_size(rows));
+    put_u64(out + AT_OUTER, layout->outer);
+    put_u64(out + AT_PART, layout->part);
+    put_u64(out + AT_ROW_BYTES, layout->row);
+    put_u64(out + AT_DATA, of->data);
+}
+
+void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out) {
+    const sizes of = sizes_of(rows);
+    write_header(rows, &of, first_row, lap, out);
+    uint8_t *data = out + HEADER_BYTES, *at = append(data, rows->data, rows->data_bytes);
+    for (size_t i = 0; i < rows->n_streams; i++) { /* groups that are open come last */
+        const ft_lane *lane = &rows->lanes[i];
+        uint8_t *record = at;
+        at = append(at, lane->open, lane->open_bytes);
+        if (lane->open_bytes > 0) {
+            put_u32(record, lane->open_bytes - FT_RECORD_HEADER);
+            record[FT_RECORD_CODER + 1] = (uint8_t)(lane->frames - get_u16(lane->groups + lane->n_groups * FT_GROUP_BYTES - 2));
+        }
+    }
+    memset(at, 0, FL_READ_AHEAD);
+    uint8_t *index = at + FL_READ_AHEAD;
+    at = index;
+    for (size_t i = 0; i < rows->n_streams; i++, at += LANE_BYTES) {
+        put_u32(at, rows->lanes[i].n_groups);
+        put_u32(at + 4, rows->lanes[i].n_exceptions);
+        put_u32(at + 8, rows->lanes[i].frames);
+    }
+    size_t open = rows->data_bytes;
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        at = append(at, rows->lanes[i].groups, rows->lanes[i].n_groups * FT_GROUP_BYTES);
+        if (rows->lanes[i].open_bytes > 0) {
+            put_u32(at - FT_GROUP_BYTES, open);
+            open += rows->lanes[i].open_bytes;
+        }
+    }
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        at = append(at, rows->lanes[i].exceptions, rows->lanes[i].n_exceptions * FT_EXCEPTION_BYTES);
+    }
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        at = append(at, rows->lanes[i].counts, blocks_of(rows->rows) * FT_COUNT_BYTES);
+    }
+    at = append(at, rows->classes, rows->n_classes * ft_class_bytes(rows));
+    put_u64(at, ft_chunk_size(rows));
+    memcpy(at + 8, END, sizeof END);
+    put_u32(out + AT_DATA_SUM, ft_checksum(data, of.data + FL_READ_AHEAD));
+    put_u32(out + AT_INDEX_SUM, ft_checksum(index, of.index + FOOTER_BYTES));
+    put_u32(out + AT_HEADER_SUM, ft_checksum(out, AT_HEADER_SUM));
+}
+
+/* -- opening one ---------------------------------------------------------------------------------------------------------------- */
+
+/* What is read from the header. */
+typedef struct header {
+    ft_schema schema;
+    size_t rows, groups, exceptions, classes;
+    uint64_t data, first_row, lap;
+} header;
+
+static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
+    if (size < sizeof MAGIC || memcmp(bytes, MAGIC, sizeof MAGIC) != 0) {
+        return "it is no chunk of observations";
+    }
+    if (size < HEADER_BYTES + FL_READ_AHEAD + FOOTER_BYTES) {
+        return "it is cut short";
+    }
+    if (get_u32(bytes + AT_VERSION) != VERSION) {
+        return "its version is not known; a newer version of the package may read it";
+    }
+    if (get_u32(bytes + AT_HEADER) != HEADER_BYTES || get_u32(bytes + AT_HEADER_SUM) != ft_checksum(bytes, AT_HEADER_SUM)) {
+        return "its header is damaged";
+    }
+    if (get_u64(bytes + AT_SIZE) != size) {
+        return get_u64(bytes + AT_SIZE) > size ? "it is cut short" : "there is more than belongs to it";
+    }
+    const uint32_t flags = get_u32(bytes + AT_FLAGS);
+    const uint64_t outer = get_u64(bytes + AT_OUTER), part = get_u64(bytes + AT_PART), row = get_u64(bytes + AT_ROW_BYTES);
+    if (flags > ALL_FLAGS || outer > INT32_MAX || part > INT32_MAX || row > INT32_MAX || get_u32(bytes + AT_TRANSFORM) != 0 ||
+        get_u32(bytes + AT_TABLES) != 0) {
+        return "its header makes no sense";
+    }
+    of->schema.layout = (fl_layout){
+        .item = get_u32(bytes + AT_ITEM),
+        .outer = (size_t)outer,
+        .depth = get_u32(bytes + AT_DEPTH),
+        .part = (size_t)part,
+        .planes = get_u32(bytes + AT_PLANES),
+        .row = (size_t)row,
+        .can_turn = (flags & CAN_TURN) != 0,
+        .interleave = (flags & INTERLEAVE) != 0,
+    };
+    of->schema.method = (fl_method){(flags & REFERENCES) != 0, (flags & PACKS) != 0, get_u32(bytes + AT_SHIFT)};
+    of->schema.n_streams = get_u32(bytes + AT_STREAMS);
+    of->schema.views = get_u32(bytes + AT_VIEWS);
+    of->rows = get_u32(bytes + AT_ROWS);
+    of->groups = get_u32(bytes + AT_GROUPS);
+    of->exceptions = get_u32(bytes + AT_EXCEPTIONS);
+    of->classes = get_u32(bytes + AT_CLASSES);
+    of->data = get_u64(bytes + AT_DATA);
+    of->first_row = get_u64(bytes + AT_FIRST_ROW);
+    of->lap = get_u64(bytes + AT_LAP);
+    return NULL;
+}
+
+/* Whether the parts that the header tells of are as long, together, as what is there. All amounts have 32 bits, but for the data. */
+static bool adds_up(const ft_rows *rows, const header *of, size_t size) {
+    const uint64_t around = HEADER_BYTES + FL_READ_AHEAD + FOOTER_BYTES, lanes = rows->n_streams;
+    const uint64_t lane = LANE_BYTES + (uint64_t)blocks_of(of->rows) * FT_COUNT_BYTES;
+    if (of->data > size || of->rows < 1 || of->rows > UINT16_MAX || lanes > size / lane) {
+        return false;
+    }
+    const uint64_t index = lanes * lane + (uint64_t)of->groups * FT_GROUP_BYTES + (uint64_t)of->exceptions * FT_EXCEPTION_BYTES +
+                           (uint64_t)of->classes * ft_class_bytes(rows);
+    return around + of->data + index == size;
+}
+
+/* Set up where the rows of each stream are, and check that nothing leads outside. */
+static bool read_lanes(ft_chunk *chunk, const header *of) {
+    const ft_rows *rows = &chunk->rows;
+    const size_t blocks = blocks_of(rows->rows);
+    const uint8_t *lanes = rows->data + rows->data_bytes + FL_READ_AHEAD, *groups = lanes + rows->n_streams * LANE_BYTES;
+    const uint8_t *exceptions = groups + of->groups * FT_GROUP_BYTES;
+    const uint8_t *counts = exceptions + of->exceptions * FT_EXCEPTION_BYTES;
+    size_t groups_left = of->groups, exceptions_left = of->exceptions;
+    for (size_t i = 0; i < rows->n_streams; i++, lanes += LANE_BYTES) {
+        ft_lane *lane = &chunk->lanes[i];
+        *lane = (ft_lane){groups, get_u32(lanes), exceptions, get_u32(lanes + 4), counts, get_u32(lanes + 8), NULL, 0};
+        if (lane->n_groups > groups_left || lane->n_exceptions > exceptions_left || lane->n_exceptions < 1 ||
+            lane->frames > UINT16_MAX || lane->n_groups > lane->frames || (lane->frames > 0 && lane->n_groups == 0)) {
+            return false;
+        }
+        for (size_t k = 0; k < lane->n_groups; k++) {
+            const uint8_t *entry = groups + k * FT_GROUP_BYTES;
+            const size_t offset = get_u32(entry), first = get_u16(entry + 4);
+            const size_t before = k > 0 ? get_u16(entry - 2) : 0;
+            if (offset > rows->data_bytes || rows->data_bytes - offset < FT_RECORD_HEADER || first >= lane->frames ||
+                (k > 0 ? first <= before : first != 0)) {
+                return false;
+            }
+        }
+        for (size_t k = 0, block = 0; k < lane->n_exceptions; k++) {
+            const uint8_t *entry = exceptions + k * FT_EXCEPTION_BYTES;
+            const size_t row = get_u16(entry);
+            if (row >= rows->rows || (k > 0 ? row <= get_u16(entry - FT_EXCEPTION_BYTES) : row != 0) ||
+                get_u16(entry + 2) > lane->frames || get_u32(entry + 4) >= rows->n_classes) {
+                return false;
+            }
+            for (; block < blocks && block * FT_BLOCK_ROWS <= row; block++) {
+                if (get_u16(counts + block * FT_COUNT_BYTES) != k) {
+                    return false;
+                }
+            }
+            for (; k + 1 == lane->n_exceptions && block < blocks; block++) {
+                if (get_u16(counts + block * FT_COUNT_BYTES) != lane->n_exceptions) {
+                    return false;
+                }
+            }
+        }
+        groups += lane->n_groups * FT_GROUP_BYTES;
+        exceptions += lane->n_exceptions * FT_EXCEPTION_BYTES;
+        counts += blocks * FT_COUNT_BYTES;
+        groups_left -= lane->n_groups;
+        exceptions_left -= lane->n_exceptions;
+    }
+    return groups_left == 0 && exceptions_left == 0;
+}
+
+static ft_chunk *fail(ft_chunk *chunk, const char *reason, const char **what) {
+    fl_free(chunk);
+    *what = reason;
+    return NULL;
+}
+
+ft_chunk *ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void *, const uint8_t *, size_t), void *context,
+                        int *result, const char **what) {
+    header of;
+    ft_rows rows;
+    *result = FL_DAMAGED;
+    const char *reason = read_header(bytes, size, &of);
+    if (reason == NULL && (!ft_rows_init(&rows, &of.schema) || !adds_up(&rows, &of, size))) {
+        reason = "its header makes no sense";
+    }
+    if (reason != NULL) {
+        return fail(NULL, reason, what);
+    }
+    ft_chunk *chunk = fl_alloc(1, sizeof *chunk + rows.n_streams * sizeof *chunk->lanes);
+    if (chunk == NULL) {
+        *result = FL_NO_MEMORY;
+        return fail(NULL, NULL, what);
+    }
+    rows.rows = of.rows;
+    rows.data = bytes + HEADER_BYTES;
+    rows.data_bytes = (size_t)of.data;
+    rows.n_classes = of.classes;
+    rows.classes = bytes + size - FOOTER_BYTES - of.classes * ft_class_bytes(&rows);
+    rows.lanes = chunk->lanes;
+    *chunk = (ft_chunk){rows, bytes, size, release, context, of.first_row, of.lap, 1};
+    const uint8_t *index = rows.data + rows.data_bytes + FL_READ_AHEAD;
+    if (get_u32(bytes + AT_DATA_SUM) != ft_checksum(rows.data, rows.data_bytes + FL_READ_AHEAD)) {
+        return fail(chunk, "its frames are damaged", what);
+    }
+    if (get_u32(bytes + AT_INDEX_SUM) != ft_checksum(index, (size_t)(bytes + size - index))) {
+        return fail(chunk, "its index is damaged", what);
+    }
+    if (memcmp(bytes + size - sizeof END, END, sizeof END) != 0 || get_u64(bytes + size - FOOTER_BYTES) != size ||
+        !read_lanes(chunk, &of)) {
+        return fail(chunk, "its index makes no sense", what);
+    }
+    *what = NULL;
+    *result = FL_OK;
+    return chunk;
+}
+
+/* -- owners ------------------------------------------------------------------------------------------------------------------- */
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+static uint64_t change(uint64_t *counter, int64_t by) { return (uint64_t)_InterlockedExchangeAdd64((volatile long long *)counter, by) + (uint64_t)by; }
+#else
+static uint64_t change(uint64_t *counter, int64_t by) { return __atomic_add_fetch(counter, (uint64_t)by, __ATOMIC_ACQ_REL); }
+#endif
+
+void ft_chunk_keep(ft_chunk *chunk) { change(&chunk->owners, 1); }
+
+void ft_chunk_drop(ft_chunk *chunk) {
+    if (chunk != NULL && change(&chunk->owners, -1) == 0) {
+        if (chunk->release != NULL) {
+            chunk->release(chunk->context, chunk->bytes, chunk->size);
+        }
+        fl_free(chunk);
+    }
+}
+
+const uint8_t *ft_chunk_bytes(const ft_chunk *chunk, size_t *size) {
+    *size = chunk->size;
+    return chunk->bytes;
+}
+
+size_t ft_chunk_rows(const ft_chunk *chunk) { return chunk->rows.rows; }
+
+uint64_t ft_chunk_first_row(const ft_chunk *chunk) { return chunk->first_row; }
+
+uint64_t ft_chunk_lap(const ft_chunk *chunk) { return chunk->lap; }
+
+size_t ft_chunk_index_bytes(const ft_chunk *chunk) { return chunk->size - chunk->rows.data_bytes; }

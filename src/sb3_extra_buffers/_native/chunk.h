@@ -1,0 +1,125 @@
+/* What the files of the core know of chunks, open or sealed. Private: consumers include frametable.h. */
+#ifndef FT_CHUNK_H
+#define FT_CHUNK_H
+
+#include "format.h"
+#include "frames.h"
+#include "frametable.h"
+
+enum {
+    FT_GROUP_BYTES = 6,     /* u32 offset of its record in the data, u16 number of its first frame */
+    FT_EXCEPTION_BYTES = 8, /* u16 row, u16 frames of the stream before it, u32 class */
+    FT_COUNT_BYTES = 2,     /* u16 exceptions before the first row of a block */
+    FT_MOST_FRAMES = 50000, /* of a stream; the block that is begun below that ends below 2^16 */
+    FT_FAR = 4096,          /* older frames are stored again rather than referred to */
+    FT_ZEROS = INT16_MIN,   /* in a class, in place of a frame: zeros, which are not stored */
+    FT_UNWRITTEN = INT16_MIN + 1,
+};
+
+/* The rows of one stream. Numbers lie there in little endian, whether a chunk is open or sealed. */
+typedef struct ft_lane {
+    const uint8_t *groups;
+    size_t n_groups;
+    const uint8_t *exceptions; /* in the order of rows; the first is at row 0 */
+    size_t n_exceptions;
+    const uint8_t *counts;     /* one for each block */
+    size_t frames;
+    const uint8_t *open;       /* the record of the last group, if it is not in the data yet */
+    size_t open_bytes;
+} ft_lane;
+
+/*
+ * Some rows of all streams, to be read.
+ *
+ * Most cells follow from the row before: the observation is the one that followed last time, and what followed is that one,
+ * moved on by one frame, which is new. Such a row is *regular*, and nothing is stored for it but the frame. All others are
+ * exceptions, and refer to a *class*, which tells for each view which frames it is made of, relative to the number of frames
+ * that the stream had before the row: u16 frames added, then for each view `depth` i16.
+ */
+typedef struct ft_rows {
+    fl_layout layout;
+    fl_method method;
+    size_t n_streams, views;
+    size_t frame_bytes, obs_bytes;
+    size_t stride; /* bytes from one padded frame to the next */
+    size_t rows;
+    const uint8_t *data;
+    size_t data_bytes; /* FL_READ_AHEAD more may be read */
+    const uint8_t *classes;
+    size_t n_classes;
+    const ft_lane *lanes;
+} ft_rows;
+
+struct ft_chunk {
+    ft_rows rows;
+    const uint8_t *bytes;
+    size_t size;
+    void (*release)(void *context, const uint8_t *bytes, size_t size);
+    void *context;
+    uint64_t first_row, lap;
+    uint64_t owners; /* changed by atomic steps only */
+    ft_lane lanes[];
+};
+
+static inline size_t ft_class_bytes(const ft_rows *rows) { return 2 + 2 * rows->views * rows->layout.depth; }
+
+static inline uint16_t get_u16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+static inline void put_u16(uint8_t *out, size_t value) {
+    out[0] = (uint8_t)(value & 255);
+    out[1] = (uint8_t)(value >> 8 & 255);
+}
+
+static inline uint64_t get_u64(const uint8_t *at) { return get_u32(at) | (uint64_t)get_u32(at + 4) << 32; }
+
+static inline void put_u64(uint8_t *out, uint64_t value) {
+    put_u32(out, (size_t)(value & 0xFFFFFFFF));
+    put_u32(out + 4, (size_t)(value >> 32));
+}
+
+/* Fill in what follows from layout, method and sizes; false where they make no sense. */
+bool ft_rows_init(ft_rows *rows, const ft_schema *schema);
+
+/* -- builder.c: the chunk that is open -------------------------------------------------------------------------------- */
+
+typedef struct ft_builder ft_builder;
+
+ft_builder *ft_builder_new(const ft_schema *schema, size_t most_rows, int *result);
+void ft_builder_free(ft_builder *builder);
+/* Begin another chunk; what is known of streams stays, but for what lies in chunks. */
+void ft_builder_begin(ft_builder *builder);
+/* What is there to be read, up to the last commit. */
+const ft_rows *ft_builder_rows(const ft_builder *builder);
+/* Whether the next row has to go to another chunk; asked at the beginning of a block. */
+bool ft_builder_is_full(const ft_builder *builder);
+/* Frames that the last row of a stream has added, those that were written over included. */
+size_t ft_builder_last_added(const ft_builder *builder, size_t stream);
+/* As ft_column_stage, for the row after the last one, or the last one again. */
+int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size_t n_parts, const fl_codecs *codecs);
+void ft_builder_commit(ft_builder *builder);
+void ft_builder_abort(ft_builder *builder);
+/* The last observation that a stream has seen, in C order; false where there is none. */
+bool ft_builder_last(const ft_builder *builder, size_t stream, uint8_t *out);
+/* Move groups that are open to the data, as they are when a chunk is complete. */
+int ft_builder_close_groups(ft_builder *builder, const fl_codecs *codecs);
+size_t ft_builder_index_bytes(const ft_builder *builder);
+size_t ft_builder_held_bytes(const ft_builder *builder);
+
+/* -- chunk.c ------------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. */
+size_t ft_chunk_size(const ft_rows *rows);
+void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
+size_t ft_chunk_index_bytes(const ft_chunk *chunk);
+
+/* -- decode.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Memory of one thread that decodes: `ft_scratch_bytes` of it. */
+size_t ft_scratch_bytes(const ft_rows *rows);
+/* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
+int ft_decode(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
+              const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const fl_codecs *codecs);
+/* Which views of a cell are written, as bits. */
+unsigned ft_written(const ft_rows *rows, size_t row, size_t stream);
+
+#endif

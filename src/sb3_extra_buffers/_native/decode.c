@@ -1,0 +1,312 @@
+/* Decoding cells: from rows to frames to groups, each group walked once for all that a cell wants of it. */
+#include "chunk.h"
+
+#include <string.h>
+
+/* Memory of one thread. */
+typedef struct scratch {
+    uint8_t *frame;  /* the frame that patches are applied to, and FL_WRITE_AHEAD */
+    uint8_t *first;  /* what a codec made of a blob */
+    uint8_t *pixels;
+    uint8_t *body;   /* what the group codec made of one, and FL_READ_AHEAD */
+} scratch;
+
+/* A group, ready to be walked. */
+typedef struct group {
+    const uint8_t *base;    /* the key frame, or the first frame itself */
+    bool keyed;             /* which of them */
+    const uint8_t *patches;
+    size_t length;
+    size_t first;           /* number of its first frame */
+    size_t stop;            /* number of the first frame after it */
+} group;
+
+/* Bytes that a packed group may have once it is unpacked. */
+static size_t most_body(const ft_rows *rows) { return 3 * rows->frame_bytes + ((size_t)64 << rows->method.shift); }
+
+size_t ft_scratch_bytes(const ft_rows *rows) {
+    return 3 * rows->stride + FL_WRITE_AHEAD + (rows->method.packs ? most_body(rows) + FL_READ_AHEAD : 0);
+}
+
+static scratch scratch_of(const ft_rows *rows, uint8_t *memory) {
+    scratch own = {memory, memory + rows->stride + FL_WRITE_AHEAD, NULL, NULL};
+    own.pixels = own.first + rows->stride;
+    own.body = own.pixels + rows->stride;
+    return own;
+}
+
+/* -- which frames a cell is made of ------------------------------------------------------------------------------------------- */
+
+/* The last exception of a stream up to a row; there is always one. */
+static const uint8_t *exception_at(const ft_lane *lane, size_t row) {
+    size_t k = get_u16(lane->counts + row / FT_BLOCK_ROWS * FT_COUNT_BYTES);
+    while (k < lane->n_exceptions && get_u16(lane->exceptions + k * FT_EXCEPTION_BYTES) <= row) {
+        k++;
+    }
+    return k > 0 ? lane->exceptions + (k - 1) * FT_EXCEPTION_BYTES : NULL;
+}
+
+/* The frames of a view that a class tells of, by number; a negative number stands for none. False where they make no sense. */
+static bool frames_of_class(const ft_rows *rows, const ft_lane *lane, const uint8_t *exception, size_t view, int32_t *frames) {
+    const size_t depth = rows->layout.depth, before = get_u16(exception + 2), class = get_u32(exception + 4);
+    if (class >= rows->n_classes) {
+        return false;
+    }
+    const uint8_t *relative = rows->classes + class * ft_class_bytes(rows) + 2 + 2 * view * depth;
+    for (size_t j = 0; j < depth; j++) {
+        const int16_t from = (int16_t)get_u16(relative + 2 * j);
+        frames[j] = from;
+        if (from > FT_UNWRITTEN) {
+            frames[j] += (int32_t)before;
+            if (frames[j] < 0 || (size_t)frames[j] >= lane->frames) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* The frames of a view of a cell. */
+static bool frames_of_cell(const ft_rows *rows, const ft_lane *lane, size_t row, size_t view, int32_t *frames) {
+    const size_t depth = rows->layout.depth;
+    const uint8_t *exception = exception_at(lane, row);
+    if (exception == NULL) {
+        return false;
+    }
+    const size_t since = row - get_u16(exception);
+    if (since == 0) {
+        return frames_of_class(rows, lane, exception, view, frames);
+    }
+    /* Since then, all rows follow by the rule: a view is the last one of the exception's row, moved on so many times. */
+    int32_t last[FL_MAX_DEPTH];
+    const size_t moves = since - (view + 1 < rows->views);
+    if (!frames_of_class(rows, lane, exception, rows->views - 1, last)) {
+        return false;
+    }
+    const uint8_t *class = rows->classes + get_u32(exception + 4) * ft_class_bytes(rows);
+    const size_t next = (size_t)get_u16(exception + 2) + get_u16(class); /* the first frame after that row */
+    if (moves > 0 && next + moves - 1 >= lane->frames) {
+        return false;
+    }
+    for (size_t j = 0; j < depth; j++) {
+        frames[j] = j + moves < depth ? last[j + moves] : (int32_t)(next + (j + moves - depth));
+    }
+    return true;
+}
+
+unsigned ft_written(const ft_rows *rows, size_t row, size_t i) {
+    unsigned written = 0;
+    int32_t frames[FL_MAX_DEPTH];
+    for (size_t view = 0; view < rows->views; view++) {
+        const bool is_there = frames_of_cell(rows, &rows->lanes[i], row, view, frames) && frames[0] != FT_UNWRITTEN;
+        written |= (unsigned)is_there << view;
+    }
+    return written;
+}
+
+/* -- where they are ------------------------------------------------------------------------------------------------------------- */
+
+static size_t first_of(const ft_lane *lane, size_t k) { return get_u16(lane->groups + k * FT_GROUP_BYTES + 4); }
+
+/* The group that a frame is in: no group has more than so many frames, so it is not before that place. */
+static size_t group_of(const ft_rows *rows, const ft_lane *lane, size_t frame) {
+    size_t low = frame >> rows->method.shift, high = lane->n_groups;
+    if (low >= high) {
+        return high - 1;
+    }
+    for (int k = 0; k < 2 && low + 1 < high && first_of(lane, low + 1) <= frame; k++) {
+        low++; /* mostly it is just there, or close by */
+    }
+    while (low + 1 < high && first_of(lane, low + 1) <= frame) {
+        const size_t middle = low + (high - low) / 2;
+        if (first_of(lane, middle) <= frame) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static int decode_frame(const ft_rows *rows, const uint8_t *blob, size_t size, const scratch *own, const fl_codecs *codecs) {
+    const fl_layout *layout = &rows->layout;
+    uint8_t *out = layout->interleave ? own->pixels : own->first;
+    const int result = codecs->decode(codecs->context, FL_FRAME_CODEC, blob, size, out, rows->frame_bytes);
+    if (result == FL_OK && layout->interleave) {
+        fl_active->transpose(own->pixels, own->first, fl_pixels(layout), layout->planes, layout->item);
+    }
+    return result;
+}
+
+/* Find the group of a frame. Every number that comes from stored bytes is checked before it is used. */
+static int find_group(const ft_rows *rows, const ft_lane *lane, size_t frame, const scratch *own, const fl_codecs *codecs,
+                      group *found) {
+    if (lane->n_groups == 0) {
+        return FL_DAMAGED;
+    }
+    const size_t k = group_of(rows, lane, frame);
+    const uint8_t *record = lane->open;
+    size_t length = lane->open_bytes;
+    if (lane->open == NULL || k + 1 < lane->n_groups) {
+        const size_t offset = get_u32(lane->groups + k * FT_GROUP_BYTES);
+        if (offset > rows->data_bytes || rows->data_bytes - offset < FT_RECORD_HEADER) {
+            return FL_DAMAGED;
+        }
+        record = rows->data + offset;
+        length = FT_RECORD_HEADER + (size_t)get_u32(record);
+        if (length > rows->data_bytes - offset) {
+            return FL_DAMAGED;
+        }
+    }
+    const uint8_t *body = record + FT_RECORD_HEADER;
+    length -= FT_RECORD_HEADER;
+    *found = (group){own->first, false, body, 0, first_of(lane, k), k + 1 < lane->n_groups ? first_of(lane, k + 1) : lane->frames};
+    const int coder = record[FT_RECORD_CODER];
+    if (coder == RAW) {
+        found->base = body;
+        return length == rows->frame_bytes ? FL_OK : FL_DAMAGED;
+    }
+    if (coder == BLOB) {
+        return decode_frame(rows, body, length, own, codecs);
+    }
+    if (coder > PACKED || length < RECORD_NUMBER) {
+        return FL_DAMAGED;
+    }
+    const size_t number = get_u32(body);
+    body += RECORD_NUMBER;
+    length -= RECORD_NUMBER;
+    if (coder == CODED) {
+        if (number > length) {
+            return FL_DAMAGED;
+        }
+        found->patches = body + number;
+        found->length = length - number;
+        return decode_frame(rows, body, number, own, codecs);
+    }
+    size_t key = number;
+    if (coder == PACKED) {
+        if (!rows->method.packs || number > most_body(rows) || number < RECORD_NUMBER) {
+            return FL_DAMAGED;
+        }
+        const int result = codecs->decode(codecs->context, FL_GROUP_CODEC, body, length, own->body, number);
+        if (result != FL_OK) {
+            return result;
+        }
+        memset(own->body + number, 0, FL_READ_AHEAD);
+        key = get_u32(own->body);
+        body = own->body + RECORD_NUMBER;
+        length = number - RECORD_NUMBER;
+    }
+    if (key > rows->data_bytes || rows->frame_bytes > rows->data_bytes - key) {
+        return FL_DAMAGED;
+    }
+    found->base = rows->data + key;
+    found->keyed = true;
+    found->patches = body;
+    found->length = length;
+    return FL_OK;
+}
+
+/* -- the walk ------------------------------------------------------------------------------------------------------------------- */
+
+/* How far a group has been walked. */
+typedef struct walk {
+    size_t at;    /* the byte of the next patch */
+    size_t frame; /* the frame that it makes */
+} walk;
+
+/* On the way to a frame, leave out what comes before the last patch that stands alone; `*alone` tells whether there is one, so that
+ * nothing is needed of the frames before it. Tells whether the patches are whole. */
+static bool leave_out(const group *of, size_t until, walk *next, bool *alone) {
+    walk seen = *next;
+    *alone = false;
+    for (; seen.frame <= until; seen.frame++) {
+        const size_t length = fl_patch_length(of->patches + seen.at, of->length - seen.at);
+        if (length == 0) {
+            return false;
+        }
+        if (fl_patch_stands_alone(of->patches + seen.at, length)) {
+            *next = seen;
+            *alone = true;
+        }
+        seen.at += length;
+    }
+    return true;
+}
+
+/* Make a frame of the one before the walk's next. */
+static bool walk_to(const ft_rows *rows, const group *in, size_t until, walk *next, uint8_t *frame) {
+    for (; next->frame <= until; next->frame++) {
+        const uint8_t *patch = in->patches + next->at;
+        const size_t length = fl_patch_length(patch, in->length - next->at);
+        if (length == 0 || !fl_active->apply(patch, length, frame, rows->frame_bytes, rows->layout.row)) {
+            return false;
+        }
+        next->at += length;
+    }
+    return true;
+}
+
+int ft_decode(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[FT_MAX_VIEWS], const size_t room[FT_MAX_VIEWS],
+              uint8_t *memory, const fl_codecs *codecs) {
+    const ft_lane *lane = &rows->lanes[i];
+    const scratch own = scratch_of(rows, memory);
+    const size_t depth = rows->layout.depth, size = rows->frame_bytes;
+    int32_t wanted[FT_MAX_VIEWS * FL_MAX_DEPTH];
+    size_t order[FT_MAX_VIEWS * FL_MAX_DEPTH], count = 0;
+    bool in_order = rows->layout.outer == 1;
+    for (size_t view = 0; view < rows->views; view++) {
+        if (outputs[view] == NULL) {
+            continue;
+        }
+        int32_t *frames = wanted + view * depth;
+        if (!frames_of_cell(rows, lane, row, view, frames)) {
+            return FL_DAMAGED;
+        }
+        for (size_t j = 0; j < depth; j++) {
+            in_order = in_order && (j == 0 || frames[j] >= frames[j - 1]);
+            if (frames[j] < 0) {
+                fl_put_frame(&rows->layout, NULL, j, outputs[view]);
+                continue;
+            }
+            size_t k = count++;
+            for (; k > 0 && wanted[order[k - 1]] > frames[j]; k--) {
+                order[k] = order[k - 1];
+            }
+            order[k] = view * depth + j;
+        }
+    }
+    for (size_t k = 0; k < count;) {
+        group found;
+        const int result = find_group(rows, lane, (size_t)wanted[order[k]], &own, codecs, &found);
+        if (result != FL_OK) {
+            return result;
+        }
+        if ((size_t)wanted[order[k]] < found.first || (size_t)wanted[order[k]] >= found.stop) {
+            return FL_DAMAGED;
+        }
+        const uint8_t *before = found.base;
+        walk next = {0, found.first + !found.keyed};
+        for (; k < count && (size_t)wanted[order[k]] < found.stop; k++) {
+            const size_t view = order[k] / depth, j = order[k] % depth, until = (size_t)wanted[order[k]];
+            /* A frame that lies in one piece is decoded where it goes to, if what that writes beyond it is put later. */
+            const bool in_place = in_order && room[view] + (depth - 1 - j) * size >= FL_WRITE_AHEAD;
+            uint8_t *frame = in_place ? outputs[view] + j * size : own.frame;
+            bool alone;
+            if (!leave_out(&found, until, &next, &alone)) {
+                return FL_DAMAGED;
+            }
+            if (!alone && before != frame) {
+                fl_active->copy(frame, before, size);
+            }
+            if (!walk_to(rows, &found, until, &next, frame)) {
+                return FL_DAMAGED;
+            }
+            if (!in_place) {
+                fl_put_frame(&rows->layout, frame, j, outputs[view]);
+            }
+            before = frame;
+        }
+    }
+    return FL_OK;
+}
