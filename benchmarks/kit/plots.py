@@ -32,8 +32,8 @@ FAMILIES = {
     "none": (SKY, "P", "none (frames shared only)"),
 }
 
-# One of each family has its name beside it; all levels would have no room.
-LABELLED = (DEFAULT, DENSE, "none", "rle", "rle-jit", "gzip1", "igzip1", "zstd1", "zstd-100", "lz4-frame/1", "lz4-block/1")
+# A level or two of each; all of them would hide each other, and are in the table.
+SHOWN = (DEFAULT, DENSE, "none", "rle", "rle-jit", "gzip1", "igzip1", "zstd1", "zstd-100", "lz4-frame/1", "lz4-block/1")
 
 Point = tuple[float, float, str]
 _STYLE = {
@@ -147,7 +147,8 @@ def _prepare(axes: Axes, points: Sequence[Point], title: str) -> None:
 
 def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
-    Plot memory against time, in two pictures: every method on MsPacman, and beside it, as ``…-data``, the default on all data.
+    Plot memory against time, in two pictures: every kind of method on MsPacman, and beside it, as ``…-data``, the default on
+    all data.
 
     :param rows: Rows of ``buffers.json``
     :param path: Where to
@@ -162,8 +163,9 @@ def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     first = "mspacman" if "mspacman" in names else names[0]
-    methods: list[Point] = [(*xy, method) for (data, method), xy in point.items() if data == first]
-    _plot_points(methods, f"Every method, {DATASETS[first].title}", path, families=True)
+    methods: list[Point] = [(*xy, method) for (data, method), xy in point.items() if data == first and method in SHOWN]
+    if methods:
+        _plot_points(methods, f"Every kind of method, {DATASETS[first].title}", path, families=True)
     data: list[Point] = [(*point[name, DEFAULT], DATASETS[name].title) for name in names if (name, DEFAULT) in point]
     if data:
         _plot_points(data, f"The default method ({DEFAULT})", path.with_name(f"{path.stem}-data{path.suffix}"), families=False)
@@ -187,8 +189,7 @@ def _plot_points(points: Sequence[Point], title: str, path: Path, families: bool
             axes.legend(
                 facecolor="white", edgecolor="white", framealpha=1, fontsize=9, loc="upper right", labelcolor="#222222"
             )
-        named = [point for point in sorted(points) if not families or point[2] in LABELLED]
-        place_labels(axes, [sb3, *named], bold=("SB3", DEFAULT, DENSE))
+        place_labels(axes, [sb3, *sorted(points)], bold=("SB3", DEFAULT, DENSE))
         axes.annotate("faster than SB3", (0.015, 0.965), xycoords="axes fraction", fontsize=9, color=BLUE, alpha=0.8)
         figure.savefig(path, dpi=200)
         plt.close(figure)
