@@ -12,17 +12,22 @@ import torch as th
 from sb3_extra_buffers.cli import children
 from sb3_extra_buffers.cli.children import Call
 
+LOGGER = logging.getLogger("sb3_extra_buffers")
+LEVEL, GYM_LEVEL, THREADS = LOGGER.level, gym.logger.min_level, th.get_num_threads()
+
 
 @pytest.fixture(autouse=True)
 def loud_again() -> Iterator[None]:
-    """Commands let only errors through in their process; here, the next test may wait for a warning."""
-    logger, threads, gym_level = logging.getLogger("sb3_extra_buffers"), th.get_num_threads(), gym.logger.min_level
-    level = logger.level
+    """
+    Commands let only errors through in their process; here, the next test may wait for a warning.
+
+    All is put back as it was before any test: a fixture of a whole module may have run a command before this one begins.
+    """
     with warnings.catch_warnings():
         yield
-    logger.setLevel(level)
-    th.set_num_threads(threads)
-    gym.logger.min_level = gym_level
+    LOGGER.setLevel(LEVEL)
+    gym.logger.min_level = GYM_LEVEL
+    th.set_num_threads(THREADS)
 
 
 @pytest.fixture
