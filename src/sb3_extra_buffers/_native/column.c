@@ -193,15 +193,16 @@ static void free_row_copy(row_copy *copy) {
 
 /* Add a row of other rows to a builder, whole or not at all. */
 static int copy_row(const ft_rows *from, size_t place, ft_builder *to, row_copy *copy, const fl_codecs *codecs) {
+    const size_t views = from->views < FT_MAX_VIEWS ? from->views : FT_MAX_VIEWS; /* never more, but compilers cannot know */
     ft_part parts[FT_MAX_VIEWS];
-    for (size_t view = 0; view < from->views; view++) {
+    for (size_t view = 0; view < views; view++) {
         parts[view] = (ft_part){view, copy->obs + view * from->n_streams * from->obs_bytes, false, copy->streams[view], 0};
     }
     for (size_t i = 0; i < from->n_streams; i++) {
         const unsigned written = ft_written(from, place, i);
         uint8_t *outputs[FT_MAX_VIEWS] = {NULL, NULL};
         const size_t room[FT_MAX_VIEWS] = {0, 0};
-        for (size_t view = 0; view < from->views; view++) {
+        for (size_t view = 0; view < views; view++) {
             if (written >> view & 1) {
                 outputs[view] = copy->obs + (view * from->n_streams + parts[view].count) * from->obs_bytes;
                 copy->streams[view][parts[view].count++] = i;
@@ -212,7 +213,7 @@ static int copy_row(const ft_rows *from, size_t place, ft_builder *to, row_copy 
             return result;
         }
     }
-    const int result = ft_builder_stage(to, ft_builder_rows(to)->rows, parts, from->views, codecs);
+    const int result = ft_builder_stage(to, ft_builder_rows(to)->rows, parts, views, codecs);
     if (result == FL_OK) {
         ft_builder_commit(to);
     }
@@ -237,7 +238,7 @@ typedef struct change {
 
 /* Add `count` rows of other rows to a builder, and make a change on the way. */
 static int copy_rows(const ft_rows *from, size_t first, size_t count, ft_builder *to, const change *what, const fl_codecs *codecs) {
-    row_copy copy;
+    row_copy copy = {NULL, {NULL, NULL}, NULL};
     int result = make_row_copy(from, &copy) ? FL_OK : FL_NO_MEMORY;
     for (size_t place = first; place < first + count && result == FL_OK; place++) {
         result = copy_row(from, place, to, &copy, codecs);
