@@ -26,6 +26,8 @@ def _ratio_rows(results: Results, method: str) -> list[list[str]]:
                 continue
             where = f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}"
             where += ", beside SB3's `optimize_memory_usage`" if key.endswith("optimized") else ""
+            # Else a figure without a range could be of one round, or of several that agree.
+            where += ", one round" if row["rounds"] == 1 else f", {row['rounds']} rounds"
             busy = " (disturbed)" if row["elsewhere"] > DISTURBED else ""
             lines.append([where + busy, *(spread(row, metric) for metric in METRICS)])
     return lines
