@@ -149,6 +149,8 @@ ft_chunk *ft_column_chunk(const ft_column *column, uint64_t row) {
     return row < column->rows ? column->by_block[row / FT_BLOCK_ROWS] : NULL;
 }
 
+bool ft_column_last(const ft_column *column, size_t stream, uint8_t *out) { return ft_builder_last(column->open, stream, out); }
+
 /* -- where a row is ------------------------------------------------------------------------------------------------------------ */
 
 /* The rows that a row of the ring is among, and its place there; NULL where it is unwritten. */

@@ -88,6 +88,9 @@ void ft_column_abort(ft_column *column);
 /* Split observations into frames in another way from now on. The open chunk is coded again; sealed ones stay as they are. */
 int ft_column_set_layout(ft_column *column, const fl_layout *layout, const fl_codecs *codecs);
 
+/* The last observation that a stream has seen, in C order; false where that is not known. */
+bool ft_column_last(const ft_column *column, size_t stream, uint8_t *out);
+
 /* The chunk that holds a row, for the caller to keep; NULL where the row is unwritten or in the open chunk. */
 ft_chunk *ft_column_chunk(const ft_column *column, uint64_t row);
 /* A sealed copy of the open chunk, which the caller owns; NULL with FL_OK where no row is open. */
@@ -117,4 +120,9 @@ typedef struct ft_usage {
 } ft_usage;
 ft_usage ft_column_usage(const ft_column *column);
 
+/* TEMPORARY */
+void ft_gather(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams, size_t count, uint8_t *out);
+bool ft_column_layout_in_doubt(const ft_column *column);
+void ft_column_set_patience(ft_column *column, uint64_t observations);
+bool ft_column_shares(const ft_column *column, size_t bytes);
 #endif
