@@ -105,6 +105,12 @@ class Frames(FrameColumn):
 
     # -- copies ---------------------------------------------------------------------------------------------------
 
+    @property
+    def head(self) -> tuple[Any, ...]:
+        """What the column is, apart from what is in it."""
+        shape = self.rows, self.n_envs, self.views, self.chunk_rows
+        return shape, self.obs_shape, self.dtype, self.spec, (self.layout.axis, self.layout.group)
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return freeze_frames(self).__reduce_ex__(protocol)
 
@@ -118,21 +124,20 @@ class FrozenFrames:
     :param frames: The column
     """
 
-    __slots__ = ("_chunks", "_head")
+    __slots__ = ("_chunks", "_lock", "_looks", "head")
 
     def __init__(self, frames: Frames) -> None:
         with frames.lock:
             sealed, last = frames.chunks()
-            looks = frames.writes, frames.next_look
-            layout: FrameLayout = frames.layout
-        self._chunks = (*sealed, last)
-        shape = frames.rows, frames.n_envs, frames.views, frames.chunk_rows
-        self._head = _FORMAT, shape, frames.obs_shape, frames.dtype, frames.spec, (layout.axis, layout.group), looks, frames.lock
+            self._looks = frames.writes, frames.next_look
+            self.head = frames.head
+        self._chunks, self._lock = (*sealed, last), frames.lock
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
-        return restore_frames, (*self._head, tuple(None if chunk is None else pack(chunk) for chunk in self._chunks))
+        chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
+        return restore_frames, (_FORMAT, *self.head, self._looks, self._lock, chunks)
 
 
 def freeze_frames(frames: Frames) -> FrozenFrames:
