@@ -148,8 +148,8 @@ def test_replay_of_stacks(method: str | None, kind: str) -> None:
         world = World(stream, ["channels last", "plain"] if depth % 2 else ["channels last"], np.random.default_rng(depth))
         ours, theirs = replay_pair(world, method, 20, spaces.Discrete(3))
         drive_replay(world, ours, theirs, [("add", 15), ("sample", 32), ("add", 45), ("sample", 32)])
-        assert ours.observations._store.layout.depth == depth
-        assert ours.observations._store.layout.frame_bytes == np.prod(shape)
+        assert ours.observations._frames.layout.depth == depth
+        assert ours.observations._frames.layout.frame_bytes == np.prod(shape)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -110,15 +110,15 @@ class TableBuffer(SavedAtOnce):
         names = [None] * len(columns) + list(plain)
         self._n_observed = len(self._fields) * self._views
         self._table = Table([*columns, *plain.values()], *shape, self._lock, self._wraps, names)
-        self._show_observations()
+        self.__dict__.update(self._shown_observations())
 
-    def _show_observations(self) -> None:
-        """Set the attributes in which SB3 has arrays of observations."""
+    def _shown_observations(self) -> dict[str, Any]:
+        """The attributes in which SB3 has arrays of observations."""
+        shown: dict[str, Any] = {}
         for view, name in enumerate(("observations", "next_observations")[: self._views]):
-            if self._fields[0].key is None:
-                setattr(self, name, self._fields[0].arrays[view])
-            else:
-                setattr(self, name, {field.key: field.arrays[view] for field in self._fields})
+            parts = {field.key: field.arrays[view] for field in self._fields}
+            shown[name] = parts[None] if None in parts else parts
+        return shown
 
     def _spaces(self) -> dict[Any, spaces.Space[Any]]:
         if isinstance(self.observation_space, spaces.Dict):

@@ -76,8 +76,7 @@ class TableRollout(TableBuffer):
     def reset(self) -> None:
         """Forget the rollout, in one step."""
         with self._lock:
-            self._table.clear(self.__dict__, self._fresh_attributes())
-            self._show_observations()
+            self._table.clear(self.__dict__, {**self._fresh_attributes(), **self._shown_observations()})
 
     def add(
         self, obs: Any, action: Any, reward: Any, episode_start: Any, value: th.Tensor, log_prob: th.Tensor, **more: Any

@@ -353,7 +353,8 @@ cdef class Table:
         self._begin_change()
         try:
             attributes = self.attributes if attributes is None else attributes
-            self._use_arrays(attributes)
+            if replaced is None:
+                self._use_arrays(attributes)
             new = {"pos": 0, "full": False, **(replaced or {})}
             for column in self.columns:
                 if isinstance(column, PlainColumn):
