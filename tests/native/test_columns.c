@@ -9,6 +9,7 @@ typedef struct pair {
     ft_schema schema;
     size_t rows, obs_bytes, next_row;
     uint8_t *plain[FT_MAX_VIEWS];
+    uint8_t *written[FT_MAX_VIEWS]; /* for each cell */
     uint8_t *now, *next, *lying;
     run_codec codec;
     fl_codecs codecs;
@@ -27,6 +28,7 @@ static pair *pair_new(const ft_schema *schema, size_t rows, size_t chunk_rows, u
     CHECK(both->column != NULL && result == FL_OK);
     for (size_t view = 0; view < schema->views; view++) {
         both->plain[view] = grab(rows * schema->n_streams * both->obs_bytes);
+        both->written[view] = grab(rows * schema->n_streams);
     }
     both->now = grab(schema->n_streams * both->obs_bytes);
     both->next = grab(schema->n_streams * both->obs_bytes);
@@ -38,6 +40,8 @@ static void pair_free(pair *both) {
     ft_column_free(both->column);
     free(both->plain[0]);
     free(both->plain[1]);
+    free(both->written[0]);
+    free(both->written[1]);
     free(both->now);
     free(both->next);
     free(both->lying);
@@ -82,8 +86,10 @@ static int write_row(pair *both, size_t row, bool hesitates) {
     }
     ft_column_commit(both->column);
     memcpy(both->plain[0] + row * bytes, views == 2 ? both->now : both->next, bytes);
+    memset(both->written[0] + row * n, 1, n);
     if (views == 2) {
         memcpy(both->plain[1] + row * bytes, both->next, bytes);
+        memset(both->written[1] + row * n, 1, n);
     }
     memcpy(both->now, both->next, bytes);
     both->next_row = (row + 1) % both->rows;
@@ -102,6 +108,7 @@ static int write_cell(pair *both, size_t row, size_t stream, size_t view) {
         ft_column_commit(both->column);
         memcpy(both->plain[view] + (row * both->schema.n_streams + stream) * both->obs_bytes, both->next, both->obs_bytes);
         memcpy(obs, both->next, both->obs_bytes);
+        both->written[view][row * both->schema.n_streams + stream] = 1;
     }
     return result;
 }
@@ -129,6 +136,11 @@ static void check_cells(pair *both, const ft_column *column, const int64_t *rows
 
 static void check_all(pair *both, const ft_column *column) {
     const size_t n = both->schema.n_streams, count = both->rows * n;
+    uint64_t written = 0;
+    for (size_t k = 0; k < both->schema.views * count; k++) {
+        written += both->written[k / count][k % count];
+    }
+    CHECK(ft_column_usage(column).cells == written);
     int64_t *rows = grab(count * sizeof *rows), *streams = grab(count * sizeof *streams);
     for (size_t k = 0; k < count; k++) { /* in some order */
         rows[k] = (int64_t)(k * 7919 % count / n);
@@ -220,12 +232,13 @@ static void test_rings(const ft_schema *schema, uint64_t seed) {
     }
     check_all(both, both->column);
     send_chunks(both);
-    const ft_usage usage = ft_column_usage(both->column);
-    CHECK(usage.cells == both->rows * schema->n_streams * schema->views);
     ft_column_clear(both->column);
     for (size_t view = 0; view < schema->views; view++) {
         memset(both->plain[view], 0, both->rows * schema->n_streams * both->obs_bytes);
+        memset(both->written[view], 0, both->rows * schema->n_streams);
     }
+    const ft_usage cleared = ft_column_usage(both->column);
+    CHECK(cleared.frames == 0 && cleared.frame_bytes == 0 && cleared.cells == 0);
     check_all(both, both->column);
     CHECK(write_row(both, 0, false) == FL_OK);
     check_all(both, both->column);
@@ -328,6 +341,41 @@ static void test_damage(const ft_schema *schema, uint64_t seed) {
     pair_free(both);
 }
 
+static void test_gathering(void) {
+    static const size_t SIZES[] = {0, 1, 2, 4, 7, 8, 12, 200};
+    chance draws = {11};
+    for (size_t s = 0; s < sizeof SIZES / sizeof *SIZES; s++) {
+        const size_t size = SIZES[s], n_rows = 50, n = 3;
+        uint8_t *data = grab(n_rows * n * size), *out = grab(100 * size);
+        for (size_t k = 0; k < n_rows * n * size; k++) {
+            data[k] = (uint8_t)draw(&draws);
+        }
+        for (size_t count = 0; count <= 100; count += 20) {
+            int64_t rows[100], streams[100];
+            for (size_t k = 0; k < count; k++) {
+                rows[k] = (int64_t)below(&draws, n_rows);
+                streams[k] = (int64_t)below(&draws, n);
+            }
+            ft_gather(data, size, n, rows, streams, count, out);
+            for (size_t k = 0; k < count; k++) {
+                CHECK(memcmp(out + k * size, data + ((size_t)rows[k] * n + (size_t)streams[k]) * size, size) == 0);
+            }
+        }
+        free(data);
+        free(out);
+    }
+}
+
+static void test_sharing(void) {
+    const ft_schema native = {LAYOUTS[0].layout, {true, false, 3}, 2, 2}, packed = {LAYOUTS[0].layout, {true, true, 3}, 2, 2};
+    pair *both = pair_new(&native, 20, 16, 1);
+    CHECK(ft_column_shares(both->column, (size_t)1 << 22) && !ft_column_shares(both->column, 1000));
+    pair_free(both);
+    both = pair_new(&packed, 20, 16, 1);
+    CHECK(!ft_column_shares(both->column, (size_t)1 << 22)); /* codecs are Python's, which lets one thread work at a time */
+    pair_free(both);
+}
+
 static void test_checksums(void) {
     ft_checksum_init();
     CHECK(ft_checksum((const uint8_t *)"123456789", 9) == UINT32_C(0xE3069283)); /* the value that CRC-32C is known by */
@@ -344,6 +392,8 @@ static void test_checksums(void) {
 
 void test_columns(void) {
     test_checksums();
+    test_gathering();
+    test_sharing();
     for (size_t layout = 0; layout < N_LAYOUTS; layout++) {
         for (size_t method = 0; method < N_METHODS; method++) {
             for (uint64_t seed = 0; seed < 4; seed++) {

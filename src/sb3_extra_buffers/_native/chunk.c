@@ -304,7 +304,7 @@ ft_chunk *ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void 
     rows.n_classes = of.classes;
     rows.classes = bytes + size - FOOTER_BYTES - of.classes * ft_class_bytes(&rows);
     rows.lanes = chunk->lanes;
-    *chunk = (ft_chunk){rows, bytes, size, release, context, of.first_row, of.lap, 1};
+    *chunk = (ft_chunk){rows, bytes, size, release, context, of.first_row, of.lap, 1, 0};
     const uint8_t *index = rows.data + rows.data_bytes + FL_READ_AHEAD;
     if (get_u32(bytes + AT_DATA_SUM) != ft_checksum(rows.data, rows.data_bytes + FL_READ_AHEAD)) {
         return fail(chunk, "its frames are damaged", what);

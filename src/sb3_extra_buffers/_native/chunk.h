@@ -16,6 +16,19 @@ enum {
     FT_UNWRITTEN = INT16_MIN + 1,
 };
 
+enum { FT_LINE = 64 }; /* bytes that come to a cache together */
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#if defined(_M_X64)
+#include <intrin.h>
+#define FT_FETCH(address) _mm_prefetch((const char *)(address), _MM_HINT_T1)
+#else
+#define FT_FETCH(address) ((void)(address))
+#endif
+#else
+#define FT_FETCH(address) __builtin_prefetch((address), 0, 2)
+#endif
+
 /* The rows of one stream. Numbers lie there in little endian, whether a chunk is open or sealed. */
 typedef struct ft_lane {
     const uint8_t *groups;
@@ -58,6 +71,7 @@ struct ft_chunk {
     void *context;
     uint64_t first_row, lap;
     uint64_t owners; /* changed by atomic steps only */
+    size_t blocks;   /* of a ring that hold it */
     ft_lane lanes[];
 };
 
@@ -102,6 +116,8 @@ void ft_builder_abort(ft_builder *builder);
 bool ft_builder_last(const ft_builder *builder, size_t stream, uint8_t *out);
 /* Move groups that are open to the data, as they are when a chunk is complete. */
 int ft_builder_close_groups(ft_builder *builder, const fl_codecs *codecs);
+/* Whether most frames have to be decoded by a codec. */
+bool ft_builder_is_for_codecs(const ft_builder *builder);
 size_t ft_builder_index_bytes(const ft_builder *builder);
 size_t ft_builder_held_bytes(const ft_builder *builder);
 
@@ -112,14 +128,19 @@ size_t ft_chunk_size(const ft_rows *rows);
 void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
 size_t ft_chunk_index_bytes(const ft_chunk *chunk);
 
-/* -- decode.c ----------------------------------------------------------------------------------------------------------- */
+/* -- coders.c, decode.c ----------------------------------------------------------------------------------------------------------- */
 
 /* Memory of one thread that decodes: `ft_scratch_bytes` of it. */
 size_t ft_scratch_bytes(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
 int ft_decode(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
               const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const fl_codecs *codecs);
+/* Have what it takes to decode a cell come to a cache, in three steps, each of which needs what the one before it has fetched. */
+enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES };
+void ft_fetch(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step);
 /* Which views of a cell are written, as bits. */
 unsigned ft_written(const ft_rows *rows, size_t row, size_t stream);
+/* How many cells of some rows are written, each view for itself. Looks at exceptions only. */
+uint64_t ft_count_written(const ft_rows *rows, size_t first, size_t stop);
 
 #endif

@@ -106,6 +106,12 @@ ft_read *ft_read_begin(const ft_column *column, const int64_t *rows, const int64
                        uint8_t *const outputs[FT_MAX_VIEWS], const fl_codecs *codecs, int *result);
 int ft_read_run(ft_read *read, int threads, const fl_codecs *codecs);
 void ft_read_end(ft_read *read);
+/* Whether a read of so many bytes may be shared by two threads. */
+bool ft_column_shares(const ft_column *column, size_t bytes);
+
+/* Cells of a plain array of rows x streams x `cell_bytes`, one after the other. The caller has checked the indices. */
+void ft_gather(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams, size_t count,
+               uint8_t *out);
 
 /* What a column holds. */
 typedef struct ft_usage {
