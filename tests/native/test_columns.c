@@ -341,6 +341,55 @@ static void test_damage(const ft_schema *schema, uint64_t seed) {
     pair_free(both);
 }
 
+/* Observations that are no stacks, though they look like some: the layout is doubted, and another one takes over. */
+static void test_doubts(void) {
+    const fl_layout stack = {1, 1, 4, 100, 1, 10, true, false}, whole = {1, 1, 1, 400, 4, 10, true, false};
+    const ft_schema schema = {stack, METHODS[0], 2, 1};
+    pair *both = pair_new(&schema, 200, 64, 13);
+    ft_column_set_patience(both->column, 1000);
+    size_t doubted = 0;
+    for (size_t step = 0; step < 100 && doubted == 0; step++) {
+        for (size_t i = 0; i < 2 * both->obs_bytes; i++) {
+            both->now[i] = (uint8_t)draw(&both->chance);
+        }
+        CHECK(write_row(both, step, true) == FL_OK);
+        if (step == 50) {
+            CHECK(!ft_column_layout_in_doubt(both->column)); /* who is patient does not doubt */
+            ft_column_set_patience(both->column, 16);
+        }
+        doubted = ft_column_layout_in_doubt(both->column) ? step : 0;
+    }
+    CHECK(doubted > 0 && doubted < 70); /* at the latest when a chunk has just begun */
+    CHECK(ft_column_set_layout(both->column, &whole, &both->codecs) == FL_OK && !ft_column_layout_in_doubt(both->column));
+    both->schema.layout = whole;
+    check_all(both, both->column);
+    for (size_t step = 0; step < 300; step++) {
+        CHECK(write_row(both, step % 200, false) == FL_OK);
+        CHECK(!ft_column_layout_in_doubt(both->column));
+    }
+    check_all(both, both->column);
+    pair_free(both);
+    /* Rows that are coded again are no new reason, and those that follow never are. */
+    both = pair_new(&schema, 100, 100, 14);
+    memset(both->now, 1, 2 * both->obs_bytes);
+    for (size_t step = 0; step < 99; step++) {
+        for (size_t i = 0; i < 2; i++) {
+            uint8_t *obs = both->now + i * both->obs_bytes;
+            memmove(obs, obs + 100, 300);
+            obs[300 + below(&both->chance, 100)] ^= 1;
+        }
+        ft_part part = lay(both, 0, both->now, 2);
+        CHECK(ft_column_stage(both->column, step, &part, 1, &both->codecs) == FL_OK);
+        ft_column_commit(both->column);
+    }
+    ft_column_set_patience(both->column, 0);
+    for (size_t k = 0; k < 3; k++) {
+        CHECK(write_cell(both, k, 0, 0) == FL_OK);
+        CHECK(!ft_column_layout_in_doubt(both->column));
+    }
+    pair_free(both);
+}
+
 static void test_gathering(void) {
     static const size_t SIZES[] = {0, 1, 2, 4, 7, 8, 12, 200};
     chance draws = {11};
@@ -394,6 +443,7 @@ void test_columns(void) {
     test_checksums();
     test_gathering();
     test_sharing();
+    test_doubts();
     for (size_t layout = 0; layout < N_LAYOUTS; layout++) {
         for (size_t method = 0; method < N_METHODS; method++) {
             for (uint64_t seed = 0; seed < 4; seed++) {

@@ -164,6 +164,7 @@ static void save(ft_builder *builder) {
     memcpy(builder->saved_numbers, builder->number_memory, n * numbers_of(builder) * sizeof(number));
     builder->saved_data_bytes = builder->data_bytes;
     builder->saved_newest_key = builder->newest_key;
+    builder->saved_doubt = builder->doubt;
 }
 
 void ft_builder_abort(ft_builder *builder) {
@@ -180,6 +181,7 @@ void ft_builder_abort(ft_builder *builder) {
     memcpy(builder->number_memory, builder->saved_numbers, n * numbers_of(builder) * sizeof(number));
     builder->data_bytes = builder->saved_data_bytes;
     builder->newest_key = builder->saved_newest_key;
+    builder->doubt = builder->saved_doubt;
 }
 
 /* Let readers see what has been written. */
@@ -221,6 +223,7 @@ static int write_parts(ft_builder *builder, const ft_part *parts, size_t n_parts
             const ft_part *part = &parts[done + k % together];
             const size_t i = part->streams ? part->streams[k / together] : k / together;
             const uint8_t *obs = part->obs + k / together * builder->rows.obs_bytes;
+            builder->doubt.observations++;
             const int result = ft_write_observation(builder, i, obs, part->view + 1 == views, codecs);
             if (result != FL_OK) {
                 return result;
@@ -249,6 +252,8 @@ int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size
 }
 
 /* -- what it takes ---------------------------------------------------------------------------------------------------------------- */
+
+ft_doubt *ft_builder_doubt(ft_builder *builder) { return &builder->doubt; }
 
 bool ft_builder_is_for_codecs(const ft_builder *builder) {
     size_t coded = 0;

@@ -59,6 +59,7 @@ struct ft_builder {
     uint32_t *hashes;    /* class + 1, 0 for free */
     size_t n_hashes;     /* a power of two, more than twice the classes */
     size_t staged_row;
+    ft_doubt doubt, saved_doubt;
     bool turned;         /* memory order of the last observations */
     uint8_t *frames;     /* scratch: 2 x depth + 2 padded frames */
     uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that */

@@ -98,6 +98,14 @@ bool ft_rows_init(ft_rows *rows, const ft_schema *schema);
 
 typedef struct ft_builder ft_builder;
 
+/* What speaks against a layout of several frames: observations that neither follow from the last one nor begin an episode. Their
+ * frames have to be looked for one by one, and are stored by themselves. */
+typedef struct ft_doubt {
+    uint64_t observations; /* all of them */
+    uint64_t strays;       /* such ones, less those that have been made up for */
+    uint64_t since;        /* observations when some were last made up for */
+} ft_doubt;
+
 ft_builder *ft_builder_new(const ft_schema *schema, size_t most_rows, int *result);
 void ft_builder_free(ft_builder *builder);
 /* Begin another chunk; what is known of streams stays, but for what lies in chunks. */
@@ -116,6 +124,8 @@ void ft_builder_abort(ft_builder *builder);
 bool ft_builder_last(const ft_builder *builder, size_t stream, uint8_t *out);
 /* Move groups that are open to the data, as they are when a chunk is complete. */
 int ft_builder_close_groups(ft_builder *builder, const fl_codecs *codecs);
+/* What has been seen so far; for rows that are only coded again, the caller puts it back. */
+ft_doubt *ft_builder_doubt(ft_builder *builder);
 /* Whether most frames have to be decoded by a codec. */
 bool ft_builder_is_for_codecs(const ft_builder *builder);
 size_t ft_builder_index_bytes(const ft_builder *builder);

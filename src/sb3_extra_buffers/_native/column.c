@@ -3,7 +3,10 @@
 
 #include <string.h>
 
-enum { WRITTEN_AGAIN = 4 }; /* observations that a row may hold in vain before its chunk is coded again without them */
+enum {
+    WRITTEN_AGAIN = 4, /* observations that a row may hold in vain before its chunk is coded again without them */
+    PATIENCE = 16,
+};
 
 static size_t round_up(size_t rows) { return (rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS * FT_BLOCK_ROWS; }
 
@@ -22,6 +25,7 @@ ft_column *ft_column_new(const ft_schema *schema, size_t rows, size_t chunk_rows
         return NULL;
     }
     column->schema = *schema;
+    column->patience = PATIENCE;
     column->rows = rows;
     column->chunk_rows = round_up(chunk_rows);
     column->blocks = round_up(rows) / FT_BLOCK_ROWS;
@@ -191,6 +195,17 @@ int ft_column_set_layout(ft_column *column, const fl_layout *layout, const fl_co
     column->open = fresh;
     column->schema = schema;
     return FL_OK;
+}
+
+void ft_column_set_patience(ft_column *column, uint64_t observations) { column->patience = observations; }
+
+bool ft_column_layout_in_doubt(const ft_column *column) {
+    const ft_rows *open = ft_builder_rows(column->open);
+    /* Giving a layout up means coding the open chunk again, so that is done once strays have cost as much: at worst, time is spent
+     * twice, and where a chunk has just begun, it costs nothing. All streams may begin an episode at the same time. */
+    const uint64_t held = (uint64_t)open->rows * open->n_streams * open->views, strays = ft_builder_doubt(column->open)->strays;
+    return open->layout.depth > 1 && strays > column->patience &&
+           strays - column->patience > 2 * open->n_streams + held / open->layout.depth;
 }
 
 /* -- writing -------------------------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@ struct ft_column {
     ft_builder *open;
     uint64_t open_first;  /* row of the ring that the open chunk begins with */
     uint64_t lap;
+    uint64_t patience;    /* strays that are no reason to doubt the layout */
     ft_chunk **by_block;  /* the sealed chunk that holds the rows of each block, as far as the open one does not */
     ft_usage sealed_usage; /* of all sealed chunks, but for the cells */
     /* While a row is staged that is not the next, what takes the place of its chunk: */

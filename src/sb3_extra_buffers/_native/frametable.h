@@ -88,6 +88,11 @@ void ft_column_abort(ft_column *column);
 /* Split observations into frames in another way from now on. The open chunk is coded again; sealed ones stay as they are. */
 int ft_column_set_layout(ft_column *column, const fl_layout *layout, const fl_codecs *codecs);
 
+/* Whether observations keep coming that neither follow from the last one nor begin an episode, so that a layout with one frame an
+ * observation would be smaller and faster; never for one that has one. `observations` of that kind are no reason: 16 unless told. */
+bool ft_column_layout_in_doubt(const ft_column *column);
+void ft_column_set_patience(ft_column *column, uint64_t observations);
+
 /* The chunk that holds a row, for the caller to keep; NULL where the row is unwritten or in the open chunk. */
 ft_chunk *ft_column_chunk(const ft_column *column, uint64_t row);
 /* A sealed copy of the open chunk, which the caller owns; NULL with FL_OK where no row is open. */

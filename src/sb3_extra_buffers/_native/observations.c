@@ -3,9 +3,32 @@
 
 #include <string.h>
 
+enum { STRAY_COST = 8 }; /* observations that make up for one that does not follow */
+
 /* -- observations ---------------------------------------------------------------------------------------------------------------- */
 
 static bool is_zeros(const uint8_t *frame, size_t size) { return frame[0] == 0 && memcmp(frame, frame + 1, size - 1) == 0; }
+
+/* Whether an observation looks like the first of an episode: what is older than the newest frame was made up. */
+static bool is_padded(const ft_rows *rows, const uint8_t *frames) {
+    const size_t depth = rows->layout.depth, size = rows->frame_bytes;
+    const uint8_t *newest = frames + (depth - 1) * rows->stride;
+    bool zeros = true, repeated = true;
+    for (size_t j = 0; j + 1 < depth && (zeros || repeated); j++) {
+        const uint8_t *frame = frames + j * rows->stride;
+        zeros = zeros && is_zeros(frame, size);
+        repeated = repeated && memcmp(frame, newest, size) == 0;
+    }
+    return zeros || repeated;
+}
+
+static void note_stray(ft_doubt *doubt) {
+    const uint64_t made_up = (doubt->observations - doubt->since) / STRAY_COST;
+    doubt->strays = (doubt->strays > made_up ? doubt->strays - made_up : 0) + 1;
+    if (made_up > 0) {
+        doubt->since = doubt->observations;
+    }
+}
 
 /* An observation that does not follow from the last one: look for each of its frames. */
 static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const fl_codecs *codecs) {
@@ -19,6 +42,9 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
     size_t count = 0;
     for (size_t j = 0; j < depth; j++) {
         fl_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, scratch);
+    }
+    if (of->known && !is_padded(rows, now)) {
+        note_stray(&builder->doubt);
     }
     for (size_t j = 0; of->known && j < depth; j++) {
         if (numbers[j] >= 0 && of->frames - (uint32_t)numbers[j] < FT_FAR) {

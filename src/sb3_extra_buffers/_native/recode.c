@@ -62,6 +62,7 @@ static int skip_row(ft_builder *to, const fl_codecs *codecs) {
 
 int ft_copy_rows(const ft_rows *from, size_t first, size_t count, ft_builder *to, const ft_change *what, const fl_codecs *codecs) {
     row_copy copy = {NULL, {NULL, NULL}, NULL};
+    const ft_doubt before = *ft_builder_doubt(to);
     int result = make_row_copy(from, &copy) ? FL_OK : FL_NO_MEMORY;
     for (size_t place = first; place < first + count && result == FL_OK; place++) {
         result = copy_row(from, place, to, &copy, codecs);
@@ -73,6 +74,7 @@ int ft_copy_rows(const ft_rows *from, size_t first, size_t count, ft_builder *to
         }
     }
     free_row_copy(&copy);
+    *ft_builder_doubt(to) = before; /* what was seen already says nothing new */
     return result;
 }
 
@@ -84,6 +86,7 @@ int ft_stage_again(ft_column *column, const ft_rows *from, ft_chunk *chunk, cons
     }
     result = ft_copy_rows(from, 0, from->rows, fresh, what, codecs);
     if (result == FL_OK && chunk == NULL) {
+        *ft_builder_doubt(fresh) = *ft_builder_doubt(column->open);
         column->other = fresh;
         return FL_OK;
     }
