@@ -245,6 +245,57 @@ static void test_rings(const ft_schema *schema, uint64_t seed) {
     pair_free(both);
 }
 
+/* A ring that is complete has no open chunk, unless memory for that is refused; then it is read, and goes on, as it is. */
+static void test_completion(const ft_schema *schema, uint64_t seed) {
+    chance draws = {seed};
+    int result;
+    pair *both = pair_new(schema, 1 + below(&draws, 70), 16 + below(&draws, 30), seed);
+    for (size_t lap = 0; lap < 4; lap++) {
+        const bool refuses = lap == 2;
+        for (size_t row = 0; row + 1 < both->rows; row++) {
+            CHECK(write_row(both, row, false) == FL_OK);
+        }
+        ft_part parts[FT_MAX_VIEWS];
+        for (size_t view = 0; view < schema->views; view++) {
+            parts[view] = lay(both, view, both->now, schema->n_streams);
+            const size_t cells = (both->rows - 1) * schema->n_streams;
+            memcpy(both->plain[view] + cells * both->obs_bytes, both->now, schema->n_streams * both->obs_bytes);
+            memset(both->written[view] + cells, 1, schema->n_streams);
+        }
+        CHECK(ft_column_stage(both->column, both->rows - 1, parts, schema->views, &both->codecs) == FL_OK);
+        fl_refuse_allocation(refuses ? (int64_t)(seed % 2) : -1);
+        ft_column_commit(both->column);
+        fl_refuse_allocation(-1);
+        check_all(both, both->column);
+        ft_chunk *open = ft_column_snapshot(both->column, &result), *last = NULL;
+        CHECK((open != NULL) == refuses && result == FL_OK);
+        ft_chunk_drop(open);
+        uint64_t bytes = 0;
+        for (size_t row = 0; row < both->rows; row++) {
+            ft_chunk *chunk = ft_column_chunk(both->column, row);
+            size_t size = 0;
+            CHECK(chunk != NULL || refuses);
+            if (chunk != NULL && chunk != last) {
+                ft_chunk_bytes(chunk, &size);
+                CHECK(ft_chunk_lap(chunk) == lap % 2);
+            }
+            bytes += size;
+            last = chunk;
+        }
+        /* Beside sealed chunks there is nothing but lists of some entries a stream. */
+        CHECK(refuses || ft_column_usage(both->column).held_bytes < bytes + (schema->n_streams + 1) * 8192);
+        if (lap % 2 == 1) { /* as a rollout is */
+            ft_column_clear(both->column);
+            for (size_t view = 0; view < schema->views; view++) {
+                memset(both->plain[view], 0, both->rows * schema->n_streams * both->obs_bytes);
+                memset(both->written[view], 0, both->rows * schema->n_streams);
+            }
+            CHECK(ft_column_usage(both->column).held_bytes < (schema->n_streams + 1) * 8192);
+        }
+    }
+    pair_free(both);
+}
+
 static void test_any_order(const ft_schema *schema, uint64_t seed) {
     chance draws = {seed};
     pair *both = pair_new(schema, 1 + below(&draws, 80), 16 + below(&draws, 30), seed);
@@ -450,6 +501,7 @@ void test_columns(void) {
                 const ft_schema schema = {LAYOUTS[layout].layout, METHODS[method], 1 + seed % 3, 1 + seed % 2};
                 const uint64_t own = 1000 * layout + 100 * method + seed;
                 test_rings(&schema, own);
+                test_completion(&schema, own);
                 test_any_order(&schema, own);
                 test_failing_rows(&schema, own);
             }

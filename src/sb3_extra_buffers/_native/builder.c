@@ -84,14 +84,19 @@ void ft_builder_free(ft_builder *builder) {
         fl_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
-                     builder->saved_numbers, builder->memory, builder->hashes, builder->data, builder->classes};
+                     builder->saved_numbers, builder->memory, builder->hashes, builder->classes};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         fl_free(parts[i]);
     }
+    fl_free_pages(builder->block, builder->block_bytes);
     fl_free(builder);
 }
 
 void ft_builder_begin(ft_builder *builder) {
+    fl_free_pages(builder->block, builder->block_bytes); /* there is none where a chunk has been made of it */
+    builder->block = builder->data = NULL;
+    builder->block_bytes = 0;
+    builder->rows.data = NULL;
     builder->rows.rows = builder->rows.data_bytes = builder->rows.n_classes = 0;
     builder->data_bytes = builder->n_classes = 0;
     builder->newest_key = -1;
@@ -202,13 +207,41 @@ static void publish(ft_builder *builder, size_t rows) {
 
 void ft_builder_commit(ft_builder *builder) { publish(builder, builder->staged_row + 1); }
 
-int ft_builder_close_groups(ft_builder *builder, const fl_codecs *codecs) {
+static int close_groups(ft_builder *builder, const fl_codecs *codecs) {
     int result = FL_OK;
-    for (size_t i = 0; i < builder->rows.n_streams && result == FL_OK; i++) {
+    for (size_t i = 0; builder->rows.method.packs && i < builder->rows.n_streams && result == FL_OK; i++) {
         result = ft_close_group(builder, i, codecs);
     }
-    publish(builder, builder->rows.rows);
     return result;
+}
+
+int ft_builder_pack_staged(ft_builder *builder, const fl_codecs *codecs) {
+    const int result = close_groups(builder, codecs);
+    if (result != FL_OK) {
+        ft_builder_abort(builder);
+    }
+    return result;
+}
+
+int ft_builder_pack(ft_builder *builder, const fl_codecs *codecs) {
+    const int result = close_groups(builder, codecs);
+    publish(builder, builder->rows.rows); /* some may be done, even if another one failed */
+    return result;
+}
+
+ft_chunk *ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, int *result) {
+    ft_chunk *chunk = ft_chunk_alloc(builder->rows.n_streams);
+    *result = FL_NO_MEMORY;
+    if (chunk == NULL || !ft_resize_block(builder, ft_chunk_size(&builder->rows))) {
+        fl_free(chunk);
+        return NULL;
+    }
+    ft_chunk_write(&builder->rows, first_row, lap, builder->block);
+    ft_chunk_set_up(chunk, builder->block, builder->block_bytes);
+    builder->block = NULL; /* it is the chunk's now */
+    ft_builder_begin(builder);
+    *result = FL_OK;
+    return chunk;
 }
 
 static int write_parts(ft_builder *builder, const ft_part *parts, size_t n_parts, const fl_codecs *codecs) {
@@ -273,7 +306,7 @@ size_t ft_builder_index_bytes(const ft_builder *builder) {
 }
 
 size_t ft_builder_held_bytes(const ft_builder *builder) {
-    size_t bytes = builder->data_room + builder->classes_room;
+    size_t bytes = builder->block_bytes + builder->classes_room;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         bytes += builder->rooms[i].groups_room + builder->rooms[i].exceptions_room;
     }

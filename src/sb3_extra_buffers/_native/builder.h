@@ -51,8 +51,10 @@ struct ft_builder {
     uint8_t *memory, *counts;
     number *number_memory;
     number *saved_numbers;
-    uint8_t *data;
-    size_t data_bytes, data_room, saved_data_bytes;
+    uint8_t *block;      /* what becomes the chunk: room for its header, then the data; NULL while there is none */
+    size_t block_bytes;
+    uint8_t *data;       /* in it */
+    size_t data_bytes, saved_data_bytes;
     int64_t newest_key, saved_newest_key;
     uint8_t *classes;
     size_t n_classes, classes_room;
@@ -80,6 +82,8 @@ bool ft_make_room(uint8_t **memory, size_t *room, size_t used, size_t bytes, siz
 size_t ft_record_bytes(const ft_rows *rows, size_t patch_limit);
 /* Store a frame: it is the stream's last one then. */
 int ft_store_frame(ft_builder *builder, size_t stream, const uint8_t *frame, const fl_codecs *codecs);
+/* Have the block be of so many bytes, which is no fewer than are in use. */
+bool ft_resize_block(ft_builder *builder, size_t bytes);
 /* Move the record of a stream's open group to the data. */
 int ft_close_group(ft_builder *builder, size_t stream, const fl_codecs *codecs);
 

@@ -7,6 +7,7 @@
 #include "frametable.h"
 
 enum {
+    FT_CHUNK_HEADER = 152,  /* bytes before the data */
     FT_GROUP_BYTES = 6,     /* u32 offset of its record in the data, u16 number of its first frame */
     FT_EXCEPTION_BYTES = 8, /* u16 row, u16 frames of the stream before it, u32 class */
     FT_COUNT_BYTES = 2,     /* u16 exceptions before the first row of a block */
@@ -110,6 +111,9 @@ ft_builder *ft_builder_new(const ft_schema *schema, size_t most_rows, int *resul
 void ft_builder_free(ft_builder *builder);
 /* Begin another chunk; what is known of streams stays, but for what lies in chunks. */
 void ft_builder_begin(ft_builder *builder);
+/* Make a sealed chunk of what has been committed, and begin another one. The records stay where they are: their memory becomes the
+ * chunk's. Where that cannot be, nothing has changed. */
+ft_chunk *ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, int *result);
 /* What is there to be read, up to the last commit. */
 const ft_rows *ft_builder_rows(const ft_builder *builder);
 /* Whether the next row has to go to another chunk; asked at the beginning of a block. */
@@ -122,8 +126,10 @@ void ft_builder_commit(ft_builder *builder);
 void ft_builder_abort(ft_builder *builder);
 /* The last observation that a stream has seen, in C order; false where there is none. */
 bool ft_builder_last(const ft_builder *builder, size_t stream, uint8_t *out);
-/* Move groups that are open to the data, as they are when a chunk is complete. */
-int ft_builder_close_groups(ft_builder *builder, const fl_codecs *codecs);
+/* Have the group codec, if there is one, work on the groups that are still open, as nothing is going to be added to them. The first
+ * is for a row that is staged, which is aborted if that fails; the other one for what has been committed. */
+int ft_builder_pack_staged(ft_builder *builder, const fl_codecs *codecs);
+int ft_builder_pack(ft_builder *builder, const fl_codecs *codecs);
 /* What has been seen so far; for rows that are only coded again, the caller puts it back. */
 ft_doubt *ft_builder_doubt(ft_builder *builder);
 /* Whether most frames have to be decoded by a codec. */
@@ -133,9 +139,14 @@ size_t ft_builder_held_bytes(const ft_builder *builder);
 
 /* -- chunk.c ------------------------------------------------------------------------------------------------------------ */
 
-/* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. */
+/* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. The data may be where it
+ * goes to already. */
 size_t ft_chunk_size(const ft_rows *rows);
 void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
+/* Memory for a chunk that is not there yet, and, once ft_chunk_write has written its pages, that chunk, which frees them. Whoever
+ * wants none after all frees the memory with fl_free. */
+ft_chunk *ft_chunk_alloc(size_t n_streams);
+void ft_chunk_set_up(ft_chunk *chunk, const uint8_t *pages, size_t size);
 size_t ft_chunk_index_bytes(const ft_chunk *chunk);
 
 /* -- coders.c, decode.c ----------------------------------------------------------------------------------------------------------- */

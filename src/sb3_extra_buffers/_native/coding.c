@@ -3,7 +3,10 @@
 
 #include <string.h>
 
-enum { FIRST_DATA = 1 << 14 };
+enum {
+    BLOCK_STEP = 1 << 14, /* bytes that the block grows by at least */
+    PAGE = 4096,
+};
 
 size_t ft_record_bytes(const ft_rows *rows, size_t patch_limit) {
     const size_t frame = rows->frame_bytes;
@@ -33,9 +36,25 @@ bool ft_make_room(uint8_t **memory, size_t *room, size_t used, size_t bytes, siz
     return true;
 }
 
+bool ft_resize_block(ft_builder *builder, size_t bytes) {
+    uint8_t *block = fl_resize_pages(builder->block, builder->block_bytes, bytes);
+    if (block == NULL) {
+        return false;
+    }
+    builder->block = block;
+    builder->block_bytes = bytes;
+    builder->data = block + FT_CHUNK_HEADER;
+    builder->rows.data = builder->data;
+    return true;
+}
+
 static bool room_for_data(ft_builder *builder, size_t bytes) {
-    return ft_make_room(&builder->data, &builder->data_room, builder->data_bytes, bytes + FL_READ_AHEAD, FIRST_DATA,
-                     &builder->rows.data);
+    const size_t wanted = FT_CHUNK_HEADER + builder->data_bytes + bytes + FL_READ_AHEAD;
+    if (wanted <= builder->block_bytes) {
+        return true;
+    }
+    const size_t quarter = builder->block_bytes / 4, larger = builder->block_bytes + (quarter > BLOCK_STEP ? quarter : BLOCK_STEP);
+    return ft_resize_block(builder, ((larger > wanted ? larger : wanted) + PAGE - 1) / PAGE * PAGE);
 }
 
 /* -- groups ------------------------------------------------------------------------------------------------------------------- */
@@ -105,8 +124,6 @@ int ft_close_group(ft_builder *builder, size_t i, const fl_codecs *codecs) {
     set_group(builder, i, of->n_groups - 1, builder->data_bytes, of->frames - of->group_frames);
     builder->data_bytes += length;
     memset(builder->data + builder->data_bytes, 0, FL_READ_AHEAD);
-    const bool is_short = of->group_frames < 1u << builder->rows.method.shift >> 1;
-    of->short_groups = !is_short ? 0 : references_pay(of) ? of->short_groups + 1 : FL_MANY_SHORT;
     of->group_frames = 0;
     of->which = builder->saved[i].which ^ 1; /* the other record is there until the row is committed */
     return FL_OK;
@@ -229,6 +246,10 @@ static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, c
             of->group_frames++;
             return FL_OK;
         }
+    }
+    if (of->group_frames > 0) { /* a group that ends with its chunk tells nothing */
+        const bool is_short = of->group_frames < 1u << builder->rows.method.shift >> 1;
+        of->short_groups = !is_short ? 0 : references_pay(of) ? of->short_groups + 1 : FL_MANY_SHORT;
     }
     const int result = ft_close_group(builder, i, codecs);
     return result == FL_OK ? open_group(builder, i, frame, codecs) : result;

@@ -95,41 +95,16 @@ void ft_column_clear(ft_column *column) {
 
 /* -- sealing ------------------------------------------------------------------------------------------------------------------ */
 
-static void free_bytes(void *context, const uint8_t *bytes, size_t size) {
-    (void)context;
-    fl_free_pages((void *)(uintptr_t)bytes, size);
-}
-
-ft_chunk *ft_seal(const ft_builder *builder, uint64_t first_row, uint64_t lap, int *result) {
-    const ft_rows *rows = ft_builder_rows(builder);
-    const size_t size = ft_chunk_size(rows);
-    uint8_t *bytes = fl_alloc_pages(size);
-    *result = FL_NO_MEMORY;
-    if (bytes == NULL) {
-        return NULL;
-    }
-    ft_chunk_write(rows, first_row, lap, bytes);
-    const char *what;
-    ft_chunk *chunk = ft_chunk_open(bytes, size, free_bytes, NULL, result, &what);
-    if (chunk == NULL) {
-        fl_free_pages(bytes, size);
-    }
-    return chunk;
-}
-
 static void put_chunk(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
     for (size_t k = 0; k < chunk->rows.rows; k += FT_BLOCK_ROWS) {
         set_block(column, (size_t)(first_row + k) / FT_BLOCK_ROWS, chunk);
     }
 }
 
-int ft_seal_open(ft_column *column, const fl_codecs *codecs) {
+static int seal(ft_column *column) {
     const size_t rows = ft_builder_rows(column->open)->rows;
-    int result = ft_builder_close_groups(column->open, codecs);
-    if (result != FL_OK) {
-        return result;
-    }
-    ft_chunk *chunk = ft_seal(column->open, column->open_first, column->lap, &result);
+    int result;
+    ft_chunk *chunk = ft_builder_seal(column->open, column->open_first, column->lap, &result);
     if (chunk == NULL) {
         return result;
     }
@@ -140,13 +115,31 @@ int ft_seal_open(ft_column *column, const fl_codecs *codecs) {
         column->open_first = 0;
         column->lap++;
     }
-    ft_builder_begin(column->open);
     return FL_OK;
 }
 
+int ft_seal_open(ft_column *column, const fl_codecs *codecs) {
+    const int result = ft_builder_pack(column->open, codecs);
+    return result == FL_OK ? seal(column) : result;
+}
+
 ft_chunk *ft_column_snapshot(const ft_column *column, int *result) {
+    const ft_rows *open = ft_builder_rows(column->open);
+    const size_t size = ft_chunk_size(open);
     *result = FL_OK;
-    return ft_builder_rows(column->open)->rows > 0 ? ft_seal(column->open, column->open_first, column->lap, result) : NULL;
+    if (open->rows == 0) {
+        return NULL;
+    }
+    ft_chunk *chunk = ft_chunk_alloc(open->n_streams);
+    uint8_t *pages = chunk != NULL ? fl_alloc_pages(size) : NULL;
+    if (pages == NULL) {
+        fl_free(chunk);
+        *result = FL_NO_MEMORY;
+        return NULL;
+    }
+    ft_chunk_write(open, column->open_first, column->lap, pages);
+    ft_chunk_set_up(chunk, pages, size);
+    return chunk;
 }
 
 ft_chunk *ft_column_chunk(const ft_column *column, uint64_t row) {
@@ -242,6 +235,7 @@ static int check_parts(const ft_rows *open, const ft_part *parts, size_t n_parts
 int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const fl_codecs *codecs) {
     const ft_rows *open = ft_builder_rows(column->open);
     size_t cells;
+    column->completes = false;
     const int sound = row < column->rows ? check_parts(open, parts, n_parts, &cells) : FL_OUTSIDE;
     if (sound != FL_OK) {
         return sound;
@@ -279,7 +273,10 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
             return result;
         }
     }
-    return ft_builder_stage(column->open, (size_t)(row - column->open_first), parts, n_parts, codecs);
+    const int result = ft_builder_stage(column->open, (size_t)(row - column->open_first), parts, n_parts, codecs);
+    /* Rows that are written in parts had better stay open: the next part would have to code the chunk again. */
+    column->completes = result == FL_OK && row + 1 == column->rows && cells == open->views * open->n_streams;
+    return column->completes ? ft_builder_pack_staged(column->open, codecs) : result;
 }
 
 void ft_column_commit(ft_column *column) {
@@ -305,6 +302,9 @@ void ft_column_commit(ft_column *column) {
     const uint64_t next = column->open_first + ft_builder_rows(column->open)->rows;
     if (next % FT_BLOCK_ROWS == 0 || next >= column->rows) {
         set_block(column, (size_t)(next - 1) / FT_BLOCK_ROWS, NULL); /* what it held before is written over */
+    }
+    if (column->completes) {
+        seal(column); /* where that cannot be, the chunk stays open until the next row */
     }
 }
 

@@ -12,6 +12,8 @@ struct ft_column {
     uint64_t lap;
     uint64_t patience;    /* strays that are no reason to doubt the layout */
     ft_chunk **by_block;  /* the sealed chunk that holds the rows of each block, as far as the open one does not */
+    bool completes;       /* whether the row that is staged is the last of the ring, and whole: its chunk is sealed at once then, so that
+                           * rollouts are read without a lock */
     ft_usage sealed_usage; /* of all sealed chunks, but for the cells */
     /* While a row is staged that is not the next, what takes the place of its chunk: */
     ft_builder *other;    /* of the open one, */
@@ -23,8 +25,6 @@ struct ft_column {
 
 /* The rows that a row of the ring is among, and its place there; NULL where it is unwritten. `*chunk` is NULL for the open one. */
 const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place, ft_chunk **chunk);
-/* Make a sealed chunk of what has been committed to a builder. */
-ft_chunk *ft_seal(const ft_builder *builder, uint64_t first_row, uint64_t lap, int *result);
 /* Seal the open chunk, which ends where a block or the ring ends. */
 int ft_seal_open(ft_column *column, const fl_codecs *codecs);
 

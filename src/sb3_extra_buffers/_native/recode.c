@@ -91,10 +91,10 @@ int ft_stage_again(ft_column *column, const ft_rows *from, ft_chunk *chunk, cons
         return FL_OK;
     }
     if (result == FL_OK) {
-        result = ft_builder_close_groups(fresh, codecs);
+        result = ft_builder_pack(fresh, codecs);
     }
     if (result == FL_OK) {
-        column->sealed = ft_seal(fresh, chunk->first_row, chunk->lap, &result);
+        column->sealed = ft_builder_seal(fresh, chunk->first_row, chunk->lap, &result);
         column->replaced = chunk;
     }
     ft_builder_free(fresh);
