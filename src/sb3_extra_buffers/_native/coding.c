@@ -142,24 +142,34 @@ static void begin_record(ft_builder *builder, size_t i, int coder, size_t number
     builder->streams[i].staged = staged;
 }
 
+/* Write the first patch of a group, on a key frame. */
+static size_t encode_first(ft_builder *builder, size_t i, int64_t key, const uint8_t *frame) {
+    const size_t limit = references_pay(&builder->streams[i]) ? builder->rows.frame_bytes / 2 : builder->patch_limit;
+    return encode_patch(builder, i, builder->data + key, frame, FT_RECORD_HEADER + RECORD_NUMBER, limit);
+}
+
 /* Begin a group with a patch on a key frame that is there. */
 static bool begin_with_patch(ft_builder *builder, size_t i, const uint8_t *frame) {
     stream *of = &builder->streams[i];
-    const bool own = of->key >= 0;
-    const int64_t key = own ? of->key : builder->newest_key;
-    if (key < 0) {
-        return false;
+    const size_t patches = FT_RECORD_HEADER + RECORD_NUMBER, frame_bytes = builder->rows.frame_bytes;
+    const int64_t newest = builder->newest_key;
+    /* A key frame is given up once patches on it have cost as much as two and a half frames: that is never far from the best
+     * possible, and with several streams, the smallest in practice. */
+    const size_t most = 2 * frame_bytes + frame_bytes / 2;
+    int64_t key = of->key;
+    size_t end = key >= 0 ? encode_first(builder, i, key, frame) : FL_NO_PATCH;
+    size_t cost = end != FL_NO_PATCH ? of->key_cost + end - patches : SIZE_MAX;
+    if (cost > most && newest >= 0 && newest != key) {
+        /* Before another one is stored, the newest one is taken, which may be another stream's: environments of one game look
+         * alike. It is as good as a new one, unless it is a different scene. */
+        const size_t other = encode_first(builder, i, newest, frame);
+        if (other != FL_NO_PATCH && (end == FL_NO_PATCH || other - patches <= 2 * (end - patches))) {
+            key = newest;
+            end = other;
+            cost = end - patches;
+        }
     }
-    const size_t frame_bytes = builder->rows.frame_bytes, patches = FT_RECORD_HEADER + RECORD_NUMBER;
-    const size_t limit = references_pay(of) ? frame_bytes / 2 : builder->patch_limit;
-    const size_t end = encode_patch(builder, i, builder->data + key, frame, patches, limit);
-    if (end == FL_NO_PATCH) {
-        return false;
-    }
-    /* A new key frame is stored once patches on the old one have cost half as much again as it does: that is never far from the
-     * best possible, and where a game goes on as it was, the smallest in practice. */
-    const size_t cost = (own ? of->key_cost : 0) + end - patches;
-    if (cost > frame_bytes + frame_bytes / 2) {
+    if (cost > most) {
         return false;
     }
     of->key = key;
