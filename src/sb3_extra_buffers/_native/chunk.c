@@ -1,5 +1,5 @@
 /* Sealed chunks: their bytes, and what is checked before anybody reads from them. docs/format.md describes them. */
-#include "chunk.h"
+#include "coders.h"
 
 #include <string.h>
 
@@ -336,6 +336,34 @@ ft_chunk *ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void 
     chunk->context = context;
     *result = FL_OK;
     return chunk;
+}
+
+const char *ft_chunk_verify(const ft_chunk *chunk) {
+    const ft_rows *rows = &chunk->rows;
+    size_t at = 0, groups = 0;
+    while (at < rows->data_bytes) {
+        const uint8_t *record = rows->data + at;
+        const size_t rest = rows->data_bytes - at;
+        if (rest < FT_RECORD_HEADER || get_u32(record) > rest - FT_RECORD_HEADER) {
+            return "it ends within a record";
+        }
+        if (!ft_coder_is_known(record[FT_RECORD_CODER])) {
+            return "the coder of a record is not known; a newer version of the package may read it";
+        }
+        groups += record[FT_RECORD_CODER + 1] > 0; /* others are only referred to */
+        at += FT_RECORD_HEADER + get_u32(record);
+    }
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        const ft_lane *lane = &rows->lanes[i];
+        for (size_t k = 0; k < lane->n_groups; k++, groups--) {
+            const uint8_t *entry = lane->groups + k * FT_GROUP_BYTES, *record = rows->data + get_u32(entry);
+            const size_t stop = k + 1 < lane->n_groups ? get_u16(entry + FT_GROUP_BYTES + 4) : lane->frames;
+            if (get_u16(record + 4) != (i & 0xFFFF) || record[FT_RECORD_CODER + 1] != stop - get_u16(entry + 4)) {
+                return "its index does not fit its records";
+            }
+        }
+    }
+    return groups == 0 ? NULL : "its index does not fit its records";
 }
 
 static void free_pages(void *context, const uint8_t *bytes, size_t size) {

@@ -51,6 +51,9 @@ uint32_t ft_checksum_plain(const uint8_t *data, size_t size);
  * words what is wrong, or is NULL where memory was refused, and nothing is released. The chunk has one owner, the caller. */
 ft_chunk *ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void *context, const uint8_t *bytes, size_t size),
                         void *context, int *result, const char **what);
+/* Go through all records, from front to back, and compare the index with them; returns what is wrong in plain words, NULL where all
+ * is well. Reading is safe without it: it is for whoever writes chunks, or wants to know why one cannot be read. */
+const char *ft_chunk_verify(const ft_chunk *chunk);
 /* One owner more, or one fewer; the last one frees it. */
 void ft_chunk_keep(ft_chunk *chunk);
 void ft_chunk_drop(ft_chunk *chunk);
