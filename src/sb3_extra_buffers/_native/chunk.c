@@ -411,4 +411,8 @@ uint64_t ft_chunk_first_row(const ft_chunk *chunk) { return chunk->first_row; }
 
 uint64_t ft_chunk_lap(const ft_chunk *chunk) { return chunk->lap; }
 
-size_t ft_chunk_index_bytes(const ft_chunk *chunk) { return chunk->size - chunk->rows.data_bytes; }
+size_t ft_chunk_index_bytes(const ft_chunk *chunk) { return ft_chunk_held_bytes(chunk) - chunk->rows.data_bytes; }
+
+size_t ft_chunk_held_bytes(const ft_chunk *chunk) {
+    return chunk->size + sizeof *chunk + chunk->rows.n_streams * sizeof *chunk->lanes;
+}

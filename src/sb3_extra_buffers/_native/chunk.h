@@ -147,6 +147,8 @@ void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8
  * wants none after all frees the memory with fl_free. */
 ft_chunk *ft_chunk_alloc(size_t n_streams);
 void ft_chunk_set_up(ft_chunk *chunk, const uint8_t *pages, size_t size);
+/* Memory that it takes, and what of it is not records. */
+size_t ft_chunk_held_bytes(const ft_chunk *chunk);
 size_t ft_chunk_index_bytes(const ft_chunk *chunk);
 
 /* -- coders.c, decode.c ----------------------------------------------------------------------------------------------------------- */

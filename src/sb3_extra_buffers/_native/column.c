@@ -49,7 +49,7 @@ static void count_chunk(ft_column *column, const ft_chunk *chunk, bool comes) {
     }
     usage->frame_bytes += sign * chunk->rows.data_bytes;
     usage->index_bytes += sign * ft_chunk_index_bytes(chunk);
-    usage->held_bytes += sign * chunk->size;
+    usage->held_bytes += sign * ft_chunk_held_bytes(chunk);
 }
 
 static void set_block(ft_column *column, size_t block, ft_chunk *chunk) {
