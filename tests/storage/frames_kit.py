@@ -103,7 +103,10 @@ def contents_of(frames: Frames) -> np.ndarray:
     :param frames: The column
     :return: ``(views, rows, n_envs, *obs_shape)``
     """
-    return np.stack([read_column(frames, view) for view in range(frames.views)])
+    views = np.empty((frames.views, frames.rows, frames.n_envs, *frames.obs_shape), frames.dtype)
+    for view in range(frames.views):
+        views[view] = read_column(frames, view)
+    return views
 
 
 def held_bytes(frames: Frames) -> int:
