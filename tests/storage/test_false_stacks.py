@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from observation_streams import METHODS, Stack, Stream, assert_same_bits
 
-from sb3_extra_buffers.storage import CompressedArray, FrameStore
+from sb3_extra_buffers.storage import CompressedArray, Frames
 from sb3_extra_buffers.storage._core import refuse_allocation
 from sb3_extra_buffers.storage.layout import FrameLayout
 
@@ -190,7 +190,7 @@ def test_a_real_stack_is_found_and_kept(length: int, n_envs: int, padding: str) 
             obs = {"zeros": np.zeros_like(obs), "repeat": first[:, -1:] * np.ones_like(obs), "none": first}[padding]
             obs[:, -1] = first[:, -1]
         following = np.concatenate([obs[:, 1:], rng.integers(0, 256, (n_envs, 1, 12, 12), dtype=np.uint8)], axis=1)
-        arrays[0].write_row(row, obs, arrays[1], following)
+        arrays[0][row], arrays[1][row] = obs, following
         obs = following
         if row == (6 if padding == "zeros" else 60):
             assert frames_an_observation(arrays[0]) == 4
@@ -201,9 +201,9 @@ def test_a_real_stack_is_found_and_kept(length: int, n_envs: int, padding: str) 
 def test_no_memory_to_give_a_stack_up(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it stays, and what is added is stored all the same."""
     refused: list[int] = []
-    adopt = FrameStore._adopt
+    adopt = Frames._adopt
 
-    def without_memory(self: FrameStore, layout: FrameLayout) -> bool:
+    def without_memory(self: Frames, layout: FrameLayout) -> bool:
         if layout.depth > 1:
             return adopt(self, layout)
         refuse_allocation(len(refused) % 12)  # another one each time
@@ -212,7 +212,7 @@ def test_no_memory_to_give_a_stack_up(method: str, monkeypatch: pytest.MonkeyPat
         refused.append(layout.depth)
         return adopted
 
-    monkeypatch.setattr(FrameStore, "_adopt", without_memory)
+    monkeypatch.setattr(Frames, "_adopt", without_memory)
     shape = (24, 40)
     array = CompressedArray((300, 1), np.uint8, shape, compression_method=method)
     written = fill(array, scrolling(60, shape, 0))

@@ -120,6 +120,9 @@ def checksum(const uint8_t[::1] data):
     return ft_checksum(&data[0] if data.shape[0] else NULL, <size_t>data.shape[0])
 
 
+include "codecs.pxi"
+include "chunks.pxi"
+include "reading.pxi"
 include "column.pxi"
 include "table.pxi"
 include "tree.pxi"

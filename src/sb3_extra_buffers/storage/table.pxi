@@ -31,7 +31,7 @@ cdef class PlainColumn:
     cdef object _value
     cdef int _kind
 
-    def __init__(self, cnp.ndarray array not None, bint reshapes=False, accept=None):
+    def __cinit__(self, cnp.ndarray array not None, bint reshapes=False, accept=None):
         self.reshapes, self.accept = reshapes, accept
         self.set_array(array)
 
@@ -106,7 +106,7 @@ cdef class PlainColumn:
         return 0
 
     cdef int _put(self, Py_ssize_t row) noexcept:
-        """Store what was prepared; it can be."""
+        """Store what was prepared; that cannot fail."""
         cdef uint8_t *to = <uint8_t *>cnp.PyArray_DATA(self.array) + row * self._row_bytes
         cdef float *floats = <float *>to
         cdef const void *given
@@ -123,7 +123,6 @@ cdef class PlainColumn:
         else:
             for i in range(self._elements):
                 floats[i] = <float>(<const double *>given)[i]
-        self._value = None
         return 0
 
     cdef object _gather(self, Reading reading, Py_ssize_t n_envs):
@@ -180,7 +179,7 @@ cdef class Table:
         self._frames = tuple([column for column in self.columns if isinstance(column, FrameColumn)])
         self._abandoned = lock.abandoned
         self.attributes, self.failed = {"pos": 0, "full": False}, -1
-        if len(self.names) != len(self.columns) or len(self._frames) > MOST_COLUMNS:
+        if len(self.names) != len(self.columns):
             raise ValueError(f"{len(self.columns)} columns cannot have {len(self.names)} names")
         for column in self.columns:
             if isinstance(column, FrameColumn):
@@ -207,7 +206,7 @@ cdef class Table:
         :param values: What is in it, one value for each column, two for frames with two views
         :param attributes: See above
         """
-        cdef Py_ssize_t k, at = 0, row, staged = 0
+        cdef Py_ssize_t at = 0, row
         cdef FrameColumn frames
         cdef ft_part parts[2]
         if len(values) != self.n_values:
@@ -242,12 +241,11 @@ cdef class Table:
                 obs = frames._accepted(values[at], 0, self.n_envs)
                 other = frames._accepted(values[at + 1], 1, self.n_envs) if frames.views == 2 else None
                 if frames.next_look or frames.layout_fails:
-                    frames._look(range(self.n_envs), (obs,) if other is None else (obs, other))
+                    frames._count_writes(range(self.n_envs), (obs,) if other is None else (obs, other))
                 obs = frames._set_part(obs, 0, self.n_envs, &parts[0])
                 if other is not None:
                     other = frames._set_part(other, 1, self.n_envs, &parts[1])
                 frames._stage(row, parts, <size_t>frames.views)
-                staged += 1
                 at += frames.views
             # From here on nothing can fail, and no Python runs.
             for column in self.columns:
@@ -255,22 +253,26 @@ cdef class Table:
                     (<PlainColumn>column)._put(row)
                 else:
                     (<FrameColumn>column)._commit()
-            staged = 0
             self.appended += 1
             attributes["full"] = is_full
             attributes["pos"] = following
         finally:
-            for k in range(staged):
-                ft_column_abort((<FrameColumn>self._frames[k])._column)
+            for column in self._frames:
+                (<FrameColumn>column)._abort()  # what was staged, but is not committed
             self._end_change()
 
-    cdef int _begin_change(self) except -1:
-        cdef FrameColumn frames
-        cdef int abandoned
-        self.lock.acquire()
-        abandoned = self.lock.abandoned
+    cdef int _notice_fork(self) except -1:
+        """In a child, nobody goes on with what another thread was writing; its columns take that back themselves."""
+        cdef int abandoned = self.lock.abandoned
         if self._abandoned != abandoned:
             self._abandoned, self._writing = abandoned, False
+        return 0
+
+    cdef int _begin_change(self) except -1:
+        """Take the lock, to change something in all columns."""
+        cdef FrameColumn frames
+        self.lock.acquire()
+        self._notice_fork()
         busy = self._writing
         for column in self._frames:
             frames = <FrameColumn>column
@@ -289,9 +291,12 @@ cdef class Table:
 
     cdef int _end_change(self) except -1:
         self._writing = False
-        for column in self._frames:
-            (<FrameColumn>column)._writing = False
-            (<FrameColumn>column)._codecs.blob = None
+        for column in self.columns:
+            if isinstance(column, PlainColumn):
+                (<PlainColumn>column)._value = None
+            else:
+                (<FrameColumn>column)._writing = False
+                (<FrameColumn>column)._codecs.blob = None
         self.lock.release()
         return 0
 
@@ -301,17 +306,16 @@ cdef class Table:
 
         :param rows: ``(m,)`` of int64
         :param envs: ``(m,)`` of int64
-        :param wanted: Which values, by their numbers in a row; None for all
+        :param wanted: Which values, by their numbers in a row, each once; None for all
         :param attributes: See above
-        :return: What gives an array for each value that is wanted
+        :return: What gives an array for each value that is wanted, in that order
         """
         cdef Reading reading = Reading.__new__(Reading)
-        cdef Py_ssize_t count = _take_cells(reading, rows, envs), at = 0, view
+        cdef Py_ssize_t count = _take_cells(reading, rows, envs), at = 0, place = 0, view
         cdef uint8_t *outputs[FT_MAX_VIEWS]
-        cdef list arrays = []
+        cdef list arrays = [None] * (self.n_values if wanted is None else len(wanted))
         cdef FrameColumn frames
         cdef bint any_view
-        _check_cells(reading, self.rows, self.n_envs)
         for column in self._frames:
             frames = <FrameColumn>column
             if frames._shares(2 * <size_t>count) and _cores() > 1:
@@ -319,27 +323,42 @@ cdef class Table:
                 break
         self.lock.acquire()
         try:
-            self._use_arrays(self.attributes if attributes is None else attributes)
+            self._notice_fork()
+            if not self._writing:  # else values have been prepared for the arrays that are in use
+                self._use_arrays(self.attributes if attributes is None else attributes)
+            _check_cells(reading, self.rows, self.n_envs)
+            # Plain columns first: nothing else runs meanwhile, so nobody can change what has just been checked.
             for column in self.columns:
                 if isinstance(column, PlainColumn):
-                    if wanted is None or at in wanted:
-                        arrays.append((<PlainColumn>column)._gather(reading, self.n_envs))
+                    place = _place_of(at, wanted)
+                    if place >= 0:
+                        arrays[place] = (<PlainColumn>column)._gather(reading, self.n_envs)
+                    at += 1
+                else:
+                    at += (<FrameColumn>column).views
+            at = 0
+            for column in self.columns:
+                if isinstance(column, PlainColumn):
                     at += 1
                     continue
                 frames = <FrameColumn>column
                 any_view = False
                 for view in range(FT_MAX_VIEWS):
                     outputs[view] = NULL
-                    if view < frames.views and (wanted is None or at + view in wanted):
+                    place = _place_of(at + view, wanted) if view < frames.views else -1
+                    if place >= 0:
                         out = output_pool.take((count, *frames.layout.obs_shape), frames.dtype)
                         outputs[view] = <uint8_t *>cnp.PyArray_DATA(out)
-                        arrays.append(out)
+                        arrays[place] = out
                         any_view = True
                 if any_view and count:
                     frames._begin_read(reading, outputs)
                 at += frames.views
         finally:
             self.lock.release()
+        for out in arrays:
+            if out is None:
+                raise IndexError(f"a row has the values 0 to {self.n_values - 1}, each of which can be wanted once, not {wanted}")
         reading._arrays = tuple(arrays)
         return reading
 
@@ -367,9 +386,12 @@ cdef class Table:
             self._end_change()
 
 
-cdef int _check_cells(Reading reading, Py_ssize_t rows, Py_ssize_t n_envs) except -1:
-    cdef size_t k
-    for k in range(reading._count):
-        if not (0 <= reading._rows[k] < rows and 0 <= reading._envs[k] < n_envs):
-            raise IndexError(f"there is no cell ({reading._rows[k]}, {reading._envs[k]}) in {rows} rows of {n_envs} environments")
-    return 0
+cdef Py_ssize_t _place_of(Py_ssize_t value, tuple wanted) except -2:
+    """Where a value comes among those that are wanted; -1 where it is not."""
+    cdef Py_ssize_t place
+    if wanted is None:
+        return value
+    for place in range(len(wanted)):
+        if <Py_ssize_t>wanted[place] == value:
+            return place
+    return -1
