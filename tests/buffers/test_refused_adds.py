@@ -206,7 +206,7 @@ def attempt(buffer: Any, step: dict[str, Any]) -> type[Exception] | None:
 
 
 def same_contents(ours: Any, theirs: Any) -> None:
-    mine, expected = contents(ours), contents(theirs)
+    mine, expected = contents(ours, theirs), contents(theirs)
     assert mine.keys() >= expected.keys()
     for name in expected:
         assert mine[name] == expected[name], name
