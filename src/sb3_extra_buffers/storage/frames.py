@@ -25,8 +25,8 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     Choose how many rows a chunk has.
 
-    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: at 64 chunks
-    that is less than 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
+    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: with 50 chunks
+    that is 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
 
     :param rows: Rows of the table
     :param wraps: Whether it is a ring
@@ -34,7 +34,7 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     if not wraps:
         return min(rows, _MOST_ROWS)
-    wanted = max(rows // 64, min(rows // 8, 128), 1)
+    wanted = max(rows // 50, min(rows // 8, 128), 1)
     return min(-(-wanted // BLOCK_ROWS) * BLOCK_ROWS, _MOST_ROWS)
 
 
