@@ -25,8 +25,8 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     Choose how many rows a chunk has.
 
-    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: at 64 chunks
-    that is less than 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
+    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: at 64
+    chunks that is less than 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
 
     :param rows: Rows of the table
     :param wraps: Whether it is a ring
@@ -196,8 +196,8 @@ def restore_frames(
     """
     if version != _FORMAT:
         raise StorageError(
-            f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the version "
-            "of sb3-extra-buffers that saved them"
+            f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the "
+            "version of sb3-extra-buffers that saved them"
         )
     try:
         if head_sum != _sum_of_head(shape, obs_shape, dtype, spec, split, looks):
