@@ -14,7 +14,6 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
-from sb3_extra_buffers.compressed.mixin import CompressedReplay
 
 SPACE = spaces.Box(0, 255, (1, 24, 24), np.uint8)
 ACTIONS = spaces.Discrete(3)
@@ -37,8 +36,8 @@ class Brightness(ReplayBuffer):
         super().add(obs, next_obs, *args, **kwargs)
 
 
-class CompressedBrightness(CompressedReplay, Brightness):
-    """The mixin over it."""
+class CompressedBrightness(Brightness, CompressedReplayBuffer):
+    """The same, over ours."""
 
 
 class BrightnessOnTop(CompressedReplayBuffer):

@@ -22,7 +22,6 @@ from sb3_extra_buffers.compressed import (
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
 )
-from sb3_extra_buffers.compressed.mixin import CompressedReplay, CompressedRollout
 from sb3_extra_buffers.storage import CompressedArray
 
 ENVS = 2
@@ -122,8 +121,8 @@ class Counting(ReplayBuffer):
         return super()._get_samples(batch_inds, env)
 
 
-class CompressedCounting(CompressedReplay, Counting):
-    """The mixin over it."""
+class CompressedCounting(Counting, CompressedReplayBuffer):
+    """The same, over ours."""
 
 
 class SamplingOnTop(CompressedReplayBuffer):
@@ -152,8 +151,8 @@ class CountingRollout(RolloutBuffer):
         return super()._get_samples(batch_inds, env)
 
 
-class CompressedCountingRollout(CompressedRollout, CountingRollout):
-    """The mixin over it."""
+class CompressedCountingRollout(CountingRollout, CompressedRolloutBuffer):
+    """The same, over ours."""
 
 
 @pytest.mark.parametrize("prefetch", [False, True])

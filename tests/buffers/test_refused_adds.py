@@ -28,7 +28,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers import compressed
-from sb3_extra_buffers.compressed.mixin import CompressedReplay, CompressedRollout
 from sb3_extra_buffers.storage._core import refuse_allocation, set_limits
 
 ROWS = 6
@@ -63,7 +62,7 @@ class Doubled(ReplayBuffer):
             raise ArithmeticError("this one is never liked")
 
 
-class CompressedDoubled(CompressedReplay, Doubled):
+class CompressedDoubled(Doubled, CompressedReplayBuffer):
     """The same, compressed."""
 
 
@@ -207,7 +206,7 @@ def attempt(buffer: Any, step: dict[str, Any]) -> type[Exception] | None:
 
 
 def same_contents(ours: Any, theirs: Any) -> None:
-    mine, expected = contents(ours), contents(theirs)
+    mine, expected = contents(ours, theirs), contents(theirs)
     assert mine.keys() >= expected.keys()
     for name in expected:
         assert mine[name] == expected[name], name
@@ -279,7 +278,7 @@ class Scaled(MaskableRolloutBuffer):
         super().add(obs, action, np.asarray(reward) * 2, *args, **kwargs)
 
 
-class CompressedScaled(CompressedRollout, Scaled):  # type: ignore[misc]
+class CompressedScaled(Scaled, CompressedRolloutBuffer):  # type: ignore[misc]
     """The same, compressed."""
 
 

@@ -19,9 +19,9 @@ from sb3_extra_buffers.compressed import (
     CompressedMaskableRolloutBuffer,
     CompressedRecurrentRolloutBuffer,
 )
-from sb3_extra_buffers.compressed import valid_slots as module
-from sb3_extra_buffers.compressed.masks import PackedMasks
-from sb3_extra_buffers.compressed.valid_slots import ValidSlots
+from sb3_extra_buffers.storage import valid_slots as module
+from sb3_extra_buffers.storage.masks import PackedMasks
+from sb3_extra_buffers.storage.valid_slots import ValidSlots
 
 IMAGE = spaces.Box(0, 255, (1, 30, 30), np.uint8)
 

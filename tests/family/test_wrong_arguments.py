@@ -14,7 +14,6 @@ from stable_baselines3.common.envs import SimpleMultiObsEnv
 
 import sb3_extra_buffers
 from sb3_extra_buffers import CompressedHerReplayBuffer, CompressedReplayBuffer, CompressedRolloutBuffer
-from sb3_extra_buffers.compressed.mixin import CompressedReplay
 
 pytest.importorskip("sb3_contrib")
 
@@ -154,8 +153,8 @@ class OfTheirs(ReplayBuffer):
         DictReplayBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)  # type: ignore[arg-type]
 
 
-class CompressedTheirs(CompressedReplay, OfTheirs):
-    """The mixin over it."""
+class CompressedTheirs(OfTheirs, CompressedReplayBuffer):
+    """The same, over ours."""
 
 
 class Smaller(sb3_extra_buffers.PrioritizedReplayBuffer):

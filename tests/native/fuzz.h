@@ -24,6 +24,7 @@ static inline uint8_t *copy_of(const uint8_t *data, size_t size, size_t more) {
 }
 
 enum { N_SMALL = 6 };
+void small_kind(size_t kind, fl_layout *layout, fl_method *method);
 /* A small store of one of N_SMALL kinds, with observations in two indexes. */
 fl_store *small_store(size_t kind, uint64_t seed, size_t steps, const fl_codecs *codecs);
 

@@ -13,6 +13,11 @@ static const struct {
     {{1, 1, 1, 96, 1, 12, false, false}, {false, false, 0}},
 };
 
+void small_kind(size_t kind, fl_layout *layout, fl_method *method) {
+    *layout = SMALL[kind % N_SMALL].layout;
+    *method = SMALL[kind % N_SMALL].method;
+}
+
 fl_store *small_store(size_t kind, uint64_t seed, size_t steps, const fl_codecs *codecs) {
     const fl_layout *layout = &SMALL[kind % N_SMALL].layout;
     const size_t n = 2, rows = 12, bytes = obs_bytes_of(layout);

@@ -9,6 +9,7 @@ typedef struct pair {
     ft_schema schema;
     size_t rows, obs_bytes, next_row;
     uint8_t *plain[FT_MAX_VIEWS];
+    uint8_t *written[FT_MAX_VIEWS]; /* for each cell */
     uint8_t *now, *next, *lying;
     run_codec codec;
     fl_codecs codecs;
@@ -27,6 +28,7 @@ static pair *pair_new(const ft_schema *schema, size_t rows, size_t chunk_rows, u
     CHECK(both->column != NULL && result == FL_OK);
     for (size_t view = 0; view < schema->views; view++) {
         both->plain[view] = grab(rows * schema->n_streams * both->obs_bytes);
+        both->written[view] = grab(rows * schema->n_streams);
     }
     both->now = grab(schema->n_streams * both->obs_bytes);
     both->next = grab(schema->n_streams * both->obs_bytes);
@@ -38,6 +40,8 @@ static void pair_free(pair *both) {
     ft_column_free(both->column);
     free(both->plain[0]);
     free(both->plain[1]);
+    free(both->written[0]);
+    free(both->written[1]);
     free(both->now);
     free(both->next);
     free(both->lying);
@@ -82,8 +86,10 @@ static int write_row(pair *both, size_t row, bool hesitates) {
     }
     ft_column_commit(both->column);
     memcpy(both->plain[0] + row * bytes, views == 2 ? both->now : both->next, bytes);
+    memset(both->written[0] + row * n, 1, n);
     if (views == 2) {
         memcpy(both->plain[1] + row * bytes, both->next, bytes);
+        memset(both->written[1] + row * n, 1, n);
     }
     memcpy(both->now, both->next, bytes);
     both->next_row = (row + 1) % both->rows;
@@ -102,6 +108,7 @@ static int write_cell(pair *both, size_t row, size_t stream, size_t view) {
         ft_column_commit(both->column);
         memcpy(both->plain[view] + (row * both->schema.n_streams + stream) * both->obs_bytes, both->next, both->obs_bytes);
         memcpy(obs, both->next, both->obs_bytes);
+        both->written[view][row * both->schema.n_streams + stream] = 1;
     }
     return result;
 }
@@ -129,6 +136,11 @@ static void check_cells(pair *both, const ft_column *column, const int64_t *rows
 
 static void check_all(pair *both, const ft_column *column) {
     const size_t n = both->schema.n_streams, count = both->rows * n;
+    uint64_t written = 0;
+    for (size_t k = 0; k < both->schema.views * count; k++) {
+        written += both->written[k / count][k % count];
+    }
+    CHECK(ft_column_usage(column).cells == written);
     int64_t *rows = grab(count * sizeof *rows), *streams = grab(count * sizeof *streams);
     for (size_t k = 0; k < count; k++) { /* in some order */
         rows[k] = (int64_t)(k * 7919 % count / n);
@@ -159,7 +171,7 @@ static ft_chunk *copy_of(const ft_chunk *chunk, size_t *dropped) {
     int result;
     const char *what;
     ft_chunk *other = ft_chunk_open(copy, size, drop_bytes, dropped, &result, &what);
-    CHECK(other != NULL && result == FL_OK && what == NULL);
+    CHECK(other != NULL && result == FL_OK && what == NULL && ft_chunk_verify(other) == NULL);
     return other;
 }
 
@@ -220,15 +232,67 @@ static void test_rings(const ft_schema *schema, uint64_t seed) {
     }
     check_all(both, both->column);
     send_chunks(both);
-    const ft_usage usage = ft_column_usage(both->column);
-    CHECK(usage.cells == both->rows * schema->n_streams * schema->views);
     ft_column_clear(both->column);
     for (size_t view = 0; view < schema->views; view++) {
         memset(both->plain[view], 0, both->rows * schema->n_streams * both->obs_bytes);
+        memset(both->written[view], 0, both->rows * schema->n_streams);
     }
+    const ft_usage cleared = ft_column_usage(both->column);
+    CHECK(cleared.frames == 0 && cleared.frame_bytes == 0 && cleared.cells == 0);
     check_all(both, both->column);
     CHECK(write_row(both, 0, false) == FL_OK);
     check_all(both, both->column);
+    pair_free(both);
+}
+
+/* A ring that is complete has no open chunk, unless memory for that is refused; then it is read, and goes on, as it is. */
+static void test_completion(const ft_schema *schema, uint64_t seed) {
+    chance draws = {seed};
+    int result;
+    pair *both = pair_new(schema, 1 + below(&draws, 70), 16 + below(&draws, 30), seed);
+    for (size_t lap = 0; lap < 4; lap++) {
+        const bool refuses = lap == 2;
+        for (size_t row = 0; row + 1 < both->rows; row++) {
+            CHECK(write_row(both, row, false) == FL_OK);
+        }
+        ft_part parts[FT_MAX_VIEWS];
+        for (size_t view = 0; view < schema->views; view++) {
+            parts[view] = lay(both, view, both->now, schema->n_streams);
+            const size_t cells = (both->rows - 1) * schema->n_streams;
+            memcpy(both->plain[view] + cells * both->obs_bytes, both->now, schema->n_streams * both->obs_bytes);
+            memset(both->written[view] + cells, 1, schema->n_streams);
+        }
+        CHECK(ft_column_stage(both->column, both->rows - 1, parts, schema->views, &both->codecs) == FL_OK);
+        fl_refuse_allocation(refuses ? (int64_t)(seed % 2) : -1);
+        ft_column_commit(both->column);
+        fl_refuse_allocation(-1);
+        check_all(both, both->column);
+        ft_chunk *open = ft_column_snapshot(both->column, &result), *last = NULL;
+        CHECK((open != NULL) == refuses && result == FL_OK);
+        ft_chunk_drop(open);
+        uint64_t bytes = 0;
+        for (size_t row = 0; row < both->rows; row++) {
+            ft_chunk *chunk = ft_column_chunk(both->column, row);
+            size_t size = 0;
+            CHECK(chunk != NULL || refuses);
+            if (chunk != NULL && chunk != last) {
+                ft_chunk_bytes(chunk, &size);
+                CHECK(ft_chunk_lap(chunk) == lap % 2);
+            }
+            bytes += size;
+            last = chunk;
+        }
+        /* Beside sealed chunks there is nothing but lists of some entries a stream. */
+        CHECK(refuses || ft_column_usage(both->column).held_bytes < bytes + (schema->n_streams + 1) * 8192);
+        if (lap % 2 == 1) { /* as a rollout is */
+            ft_column_clear(both->column);
+            for (size_t view = 0; view < schema->views; view++) {
+                memset(both->plain[view], 0, both->rows * schema->n_streams * both->obs_bytes);
+                memset(both->written[view], 0, both->rows * schema->n_streams);
+            }
+            CHECK(ft_column_usage(both->column).held_bytes < (schema->n_streams + 1) * 8192);
+        }
+    }
     pair_free(both);
 }
 
@@ -328,6 +392,125 @@ static void test_damage(const ft_schema *schema, uint64_t seed) {
     pair_free(both);
 }
 
+/* Observations that are no stacks, though they look like some: the layout is doubted, and another one takes over. */
+static void test_doubts(void) {
+    const fl_layout stack = {1, 1, 4, 100, 1, 10, true, false}, whole = {1, 1, 1, 400, 4, 10, true, false};
+    const ft_schema schema = {stack, METHODS[0], 2, 1};
+    pair *both = pair_new(&schema, 200, 64, 13);
+    ft_column_set_patience(both->column, 1000);
+    size_t doubted = 0;
+    for (size_t step = 0; step < 100 && doubted == 0; step++) {
+        for (size_t i = 0; i < 2 * both->obs_bytes; i++) {
+            both->now[i] = (uint8_t)draw(&both->chance);
+        }
+        CHECK(write_row(both, step, true) == FL_OK);
+        if (step == 50) {
+            CHECK(!ft_column_layout_in_doubt(both->column)); /* who is patient does not doubt */
+            ft_column_set_patience(both->column, 16);
+        }
+        doubted = ft_column_layout_in_doubt(both->column) ? step : 0;
+    }
+    CHECK(doubted > 0 && doubted < 70); /* at the latest when a chunk has just begun */
+    CHECK(ft_column_set_layout(both->column, &whole, &both->codecs) == FL_OK && !ft_column_layout_in_doubt(both->column));
+    both->schema.layout = whole;
+    check_all(both, both->column);
+    for (size_t step = 0; step < 300; step++) {
+        CHECK(write_row(both, step % 200, false) == FL_OK);
+        CHECK(!ft_column_layout_in_doubt(both->column));
+    }
+    check_all(both, both->column);
+    pair_free(both);
+    /* Rows that are coded again are no new reason, and those that follow never are. */
+    both = pair_new(&schema, 100, 100, 14);
+    memset(both->now, 1, 2 * both->obs_bytes);
+    for (size_t step = 0; step < 99; step++) {
+        for (size_t i = 0; i < 2; i++) {
+            uint8_t *obs = both->now + i * both->obs_bytes;
+            memmove(obs, obs + 100, 300);
+            obs[300 + below(&both->chance, 100)] ^= 1;
+        }
+        ft_part part = lay(both, 0, both->now, 2);
+        CHECK(ft_column_stage(both->column, step, &part, 1, &both->codecs) == FL_OK);
+        ft_column_commit(both->column);
+    }
+    ft_column_set_patience(both->column, 0);
+    for (size_t k = 0; k < 3; k++) {
+        CHECK(write_cell(both, k, 0, 0) == FL_OK);
+        CHECK(!ft_column_layout_in_doubt(both->column));
+    }
+    pair_free(both);
+}
+
+static void test_gathering(void) {
+    static const size_t SIZES[] = {0, 1, 2, 4, 7, 8, 12, 200};
+    chance draws = {11};
+    for (size_t s = 0; s < sizeof SIZES / sizeof *SIZES; s++) {
+        const size_t size = SIZES[s], n_rows = 50, n = 3;
+        uint8_t *data = grab(n_rows * n * size), *out = grab(100 * size);
+        for (size_t k = 0; k < n_rows * n * size; k++) {
+            data[k] = (uint8_t)draw(&draws);
+        }
+        for (size_t count = 0; count <= 100; count += 20) {
+            int64_t rows[100], streams[100];
+            for (size_t k = 0; k < count; k++) {
+                rows[k] = (int64_t)below(&draws, n_rows);
+                streams[k] = (int64_t)below(&draws, n);
+            }
+            ft_gather(data, size, n, rows, streams, count, out);
+            for (size_t k = 0; k < count; k++) {
+                CHECK(memcmp(out + k * size, data + ((size_t)rows[k] * n + (size_t)streams[k]) * size, size) == 0);
+            }
+        }
+        free(data);
+        free(out);
+    }
+}
+
+static void test_sharing(void) {
+    const ft_schema native = {LAYOUTS[0].layout, {true, false, 3}, 2, 2}, packed = {LAYOUTS[0].layout, {true, true, 3}, 2, 2};
+    pair *both = pair_new(&native, 20, 16, 1);
+    CHECK(ft_column_shares(both->column, (size_t)1 << 22) && !ft_column_shares(both->column, 1000));
+    pair_free(both);
+    both = pair_new(&packed, 20, 16, 1);
+    CHECK(!ft_column_shares(both->column, (size_t)1 << 22)); /* codecs are Python's, which lets one thread work at a time */
+    pair_free(both);
+}
+
+/* What a newer version may write is refused as such; an index that does not fit is found. */
+static void test_newer_chunks(void) {
+    enum { AT_TRANSFORM = 96, AT_DATA = 120, AT_DATA_SUM = 128, AT_HEADER_SUM = 148, HEADER = 152, AT_CODER = 6 };
+    const ft_schema schema = {LAYOUTS[0].layout, METHODS[0], 2, 2};
+    int result;
+    const char *what;
+    pair *both = pair_new(&schema, 16, 16, 5);
+    for (size_t k = 0; k < 9; k++) {
+        CHECK(write_row(both, k, false) == FL_OK);
+    }
+    ft_chunk *chunk = ft_column_snapshot(both->column, &result);
+    CHECK(chunk != NULL && ft_chunk_verify(chunk) == NULL);
+    size_t size, data;
+    const uint8_t *bytes = ft_chunk_bytes(chunk, &size);
+    uint8_t *copy = grab(size);
+    memcpy(copy, bytes, size);
+    data = copy[AT_DATA] | (size_t)copy[AT_DATA + 1] << 8 | (size_t)copy[AT_DATA + 2] << 16;
+    copy[AT_TRANSFORM] = 1;
+    uint32_t sum = ft_checksum(copy, AT_HEADER_SUM);
+    memcpy(copy + AT_HEADER_SUM, &sum, 4); /* tests run on little-endian processors */
+    CHECK(ft_chunk_open(copy, size, keep_bytes, NULL, &result, &what) == NULL && strstr(what, "transformed") != NULL);
+    copy[AT_TRANSFORM] = 0;
+    copy[HEADER + AT_CODER] = 77;
+    sum = ft_checksum(copy + HEADER, data + FL_READ_AHEAD);
+    memcpy(copy + AT_DATA_SUM, &sum, 4);
+    sum = ft_checksum(copy, AT_HEADER_SUM);
+    memcpy(copy + AT_HEADER_SUM, &sum, 4);
+    ft_chunk *other = ft_chunk_open(copy, size, keep_bytes, NULL, &result, &what);
+    CHECK(other != NULL && strstr(ft_chunk_verify(other), "coder") != NULL);
+    ft_chunk_drop(other);
+    free(copy);
+    ft_chunk_drop(chunk);
+    pair_free(both);
+}
+
 static void test_checksums(void) {
     ft_checksum_init();
     CHECK(ft_checksum((const uint8_t *)"123456789", 9) == UINT32_C(0xE3069283)); /* the value that CRC-32C is known by */
@@ -344,12 +527,17 @@ static void test_checksums(void) {
 
 void test_columns(void) {
     test_checksums();
+    test_gathering();
+    test_sharing();
+    test_doubts();
+    test_newer_chunks();
     for (size_t layout = 0; layout < N_LAYOUTS; layout++) {
         for (size_t method = 0; method < N_METHODS; method++) {
             for (uint64_t seed = 0; seed < 4; seed++) {
                 const ft_schema schema = {LAYOUTS[layout].layout, METHODS[method], 1 + seed % 3, 1 + seed % 2};
                 const uint64_t own = 1000 * layout + 100 * method + seed;
                 test_rings(&schema, own);
+                test_completion(&schema, own);
                 test_any_order(&schema, own);
                 test_failing_rows(&schema, own);
             }

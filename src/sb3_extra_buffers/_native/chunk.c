@@ -1,5 +1,5 @@
 /* Sealed chunks: their bytes, and what is checked before anybody reads from them. docs/format.md describes them. */
-#include "chunk.h"
+#include "coders.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@ static const uint8_t END[8] = {'S', 'B', '3', 'X', 'C', 'E', 'N', 'D'};
 
 enum {
     VERSION = 1,
-    HEADER_BYTES = 152,
+    HEADER_BYTES = FT_CHUNK_HEADER,
     FOOTER_BYTES = 16, /* u64 size of the chunk, END */
     LANE_BYTES = 12,   /* u32 groups, u32 exceptions, u32 frames */
     /* Where numbers stand in the header. */
@@ -118,7 +118,10 @@ static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_ro
 void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out) {
     const sizes of = sizes_of(rows);
     write_header(rows, &of, first_row, lap, out);
-    uint8_t *data = out + HEADER_BYTES, *at = append(data, rows->data, rows->data_bytes);
+    uint8_t *data = out + HEADER_BYTES, *at = data + rows->data_bytes;
+    if (rows->data != data) {
+        append(data, rows->data, rows->data_bytes);
+    }
     for (size_t i = 0; i < rows->n_streams; i++) { /* groups that are open come last */
         const ft_lane *lane = &rows->lanes[i];
         uint8_t *record = at;
@@ -185,9 +188,11 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     }
     const uint32_t flags = get_u32(bytes + AT_FLAGS);
     const uint64_t outer = get_u64(bytes + AT_OUTER), part = get_u64(bytes + AT_PART), row = get_u64(bytes + AT_ROW_BYTES);
-    if (flags > ALL_FLAGS || outer > INT32_MAX || part > INT32_MAX || row > INT32_MAX || get_u32(bytes + AT_TRANSFORM) != 0 ||
-        get_u32(bytes + AT_TABLES) != 0) {
+    if (flags > ALL_FLAGS || outer > INT32_MAX || part > INT32_MAX || row > INT32_MAX) {
         return "its header makes no sense";
+    }
+    if (get_u32(bytes + AT_TRANSFORM) != 0 || get_u32(bytes + AT_TABLES) != 0) {
+        return "its frames were transformed in a way that is not known; a newer version of the package may read it";
     }
     of->schema.layout = (fl_layout){
         .item = get_u32(bytes + AT_ITEM),
@@ -275,10 +280,31 @@ static bool read_lanes(ft_chunk *chunk, const header *of) {
     return groups_left == 0 && exceptions_left == 0;
 }
 
-static ft_chunk *fail(ft_chunk *chunk, const char *reason, const char **what) {
-    fl_free(chunk);
-    *what = reason;
-    return NULL;
+/* Fill in a chunk from its bytes; returns what is wrong with them. Sums of data and index are for the caller to check. */
+static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows, const uint8_t *bytes, size_t size) {
+    *chunk = (ft_chunk){.rows = *rows, .bytes = bytes, .size = size, .first_row = of->first_row, .lap = of->lap, .owners = 1};
+    chunk->rows.rows = of->rows;
+    chunk->rows.data = bytes + HEADER_BYTES;
+    chunk->rows.data_bytes = (size_t)of->data;
+    chunk->rows.n_classes = of->classes;
+    chunk->rows.classes = bytes + size - FOOTER_BYTES - of->classes * ft_class_bytes(rows);
+    chunk->rows.lanes = chunk->lanes;
+    const bool ends = memcmp(bytes + size - sizeof END, END, sizeof END) == 0 && get_u64(bytes + size - FOOTER_BYTES) == size;
+    return ends && read_lanes(chunk, of) ? NULL : "its index makes no sense";
+}
+
+/* Compare the sums of data and index with what is there. */
+static const char *check_sums(const uint8_t *bytes, size_t size, const header *of) {
+    const uint8_t *data = bytes + HEADER_BYTES, *index = data + of->data + FL_READ_AHEAD;
+    if (get_u32(bytes + AT_DATA_SUM) != ft_checksum(data, (size_t)of->data + FL_READ_AHEAD)) {
+        return "its frames are damaged";
+    }
+    return get_u32(bytes + AT_INDEX_SUM) != ft_checksum(index, (size_t)(bytes + size - index)) ? "its index is damaged" : NULL;
+}
+
+ft_chunk *ft_chunk_alloc(size_t n_streams) {
+    const ft_chunk *chunk = NULL;
+    return n_streams <= SIZE_MAX / 4 / sizeof *chunk->lanes ? fl_alloc(1, sizeof *chunk + n_streams * sizeof *chunk->lanes) : NULL;
 }
 
 ft_chunk *ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void *, const uint8_t *, size_t), void *context,
@@ -286,39 +312,72 @@ ft_chunk *ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void 
     header of;
     ft_rows rows;
     *result = FL_DAMAGED;
-    const char *reason = read_header(bytes, size, &of);
-    if (reason == NULL && (!ft_rows_init(&rows, &of.schema) || !adds_up(&rows, &of, size))) {
-        reason = "its header makes no sense";
+    *what = read_header(bytes, size, &of);
+    if (*what == NULL && (!ft_rows_init(&rows, &of.schema) || !adds_up(&rows, &of, size))) {
+        *what = "its header makes no sense";
     }
-    if (reason != NULL) {
-        return fail(NULL, reason, what);
+    if (*what == NULL) {
+        *what = check_sums(bytes, size, &of);
     }
-    ft_chunk *chunk = fl_alloc(1, sizeof *chunk + rows.n_streams * sizeof *chunk->lanes);
+    if (*what != NULL) {
+        return NULL;
+    }
+    ft_chunk *chunk = ft_chunk_alloc(rows.n_streams);
     if (chunk == NULL) {
         *result = FL_NO_MEMORY;
-        return fail(NULL, NULL, what);
+        return NULL;
     }
-    rows.rows = of.rows;
-    rows.data = bytes + HEADER_BYTES;
-    rows.data_bytes = (size_t)of.data;
-    rows.n_classes = of.classes;
-    rows.classes = bytes + size - FOOTER_BYTES - of.classes * ft_class_bytes(&rows);
-    rows.lanes = chunk->lanes;
-    *chunk = (ft_chunk){rows, bytes, size, release, context, of.first_row, of.lap, 1};
-    const uint8_t *index = rows.data + rows.data_bytes + FL_READ_AHEAD;
-    if (get_u32(bytes + AT_DATA_SUM) != ft_checksum(rows.data, rows.data_bytes + FL_READ_AHEAD)) {
-        return fail(chunk, "its frames are damaged", what);
+    *what = set_up(chunk, &of, &rows, bytes, size);
+    if (*what != NULL) {
+        fl_free(chunk);
+        return NULL;
     }
-    if (get_u32(bytes + AT_INDEX_SUM) != ft_checksum(index, (size_t)(bytes + size - index))) {
-        return fail(chunk, "its index is damaged", what);
-    }
-    if (memcmp(bytes + size - sizeof END, END, sizeof END) != 0 || get_u64(bytes + size - FOOTER_BYTES) != size ||
-        !read_lanes(chunk, &of)) {
-        return fail(chunk, "its index makes no sense", what);
-    }
-    *what = NULL;
+    chunk->release = release;
+    chunk->context = context;
     *result = FL_OK;
     return chunk;
+}
+
+const char *ft_chunk_verify(const ft_chunk *chunk) {
+    const ft_rows *rows = &chunk->rows;
+    size_t at = 0, groups = 0;
+    while (at < rows->data_bytes) {
+        const uint8_t *record = rows->data + at;
+        const size_t rest = rows->data_bytes - at;
+        if (rest < FT_RECORD_HEADER || get_u32(record) > rest - FT_RECORD_HEADER) {
+            return "it ends within a record";
+        }
+        if (!ft_coder_is_known(record[FT_RECORD_CODER])) {
+            return "the coder of a record is not known; a newer version of the package may read it";
+        }
+        groups += record[FT_RECORD_CODER + 1] > 0; /* others are only referred to */
+        at += FT_RECORD_HEADER + get_u32(record);
+    }
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        const ft_lane *lane = &rows->lanes[i];
+        for (size_t k = 0; k < lane->n_groups; k++, groups--) {
+            const uint8_t *entry = lane->groups + k * FT_GROUP_BYTES, *record = rows->data + get_u32(entry);
+            const size_t stop = k + 1 < lane->n_groups ? get_u16(entry + FT_GROUP_BYTES + 4) : lane->frames;
+            if (get_u16(record + 4) != (i & 0xFFFF) || record[FT_RECORD_CODER + 1] != stop - get_u16(entry + 4)) {
+                return "its index does not fit its records";
+            }
+        }
+    }
+    return groups == 0 ? NULL : "its index does not fit its records";
+}
+
+static void free_pages(void *context, const uint8_t *bytes, size_t size) {
+    (void)context;
+    fl_free_pages((void *)(uintptr_t)bytes, size);
+}
+
+void ft_chunk_set_up(ft_chunk *chunk, const uint8_t *pages, size_t size) {
+    header of;
+    ft_rows rows;
+    read_header(pages, size, &of); /* these are our own, so nothing is wrong with them */
+    ft_rows_init(&rows, &of.schema);
+    set_up(chunk, &of, &rows, pages, size);
+    chunk->release = free_pages;
 }
 
 /* -- owners ------------------------------------------------------------------------------------------------------------------- */
@@ -352,4 +411,8 @@ uint64_t ft_chunk_first_row(const ft_chunk *chunk) { return chunk->first_row; }
 
 uint64_t ft_chunk_lap(const ft_chunk *chunk) { return chunk->lap; }
 
-size_t ft_chunk_index_bytes(const ft_chunk *chunk) { return chunk->size - chunk->rows.data_bytes; }
+size_t ft_chunk_index_bytes(const ft_chunk *chunk) { return ft_chunk_held_bytes(chunk) - chunk->rows.data_bytes; }
+
+size_t ft_chunk_held_bytes(const ft_chunk *chunk) {
+    return chunk->size + sizeof *chunk + chunk->rows.n_streams * sizeof *chunk->lanes;
+}

@@ -7,6 +7,7 @@
 #include "frametable.h"
 
 enum {
+    FT_CHUNK_HEADER = 152,  /* bytes before the data */
     FT_GROUP_BYTES = 6,     /* u32 offset of its record in the data, u16 number of its first frame */
     FT_EXCEPTION_BYTES = 8, /* u16 row, u16 frames of the stream before it, u32 class */
     FT_COUNT_BYTES = 2,     /* u16 exceptions before the first row of a block */
@@ -15,6 +16,19 @@ enum {
     FT_ZEROS = INT16_MIN,   /* in a class, in place of a frame: zeros, which are not stored */
     FT_UNWRITTEN = INT16_MIN + 1,
 };
+
+enum { FT_LINE = 64 }; /* bytes that come to a cache together */
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#if defined(_M_X64)
+#include <intrin.h>
+#define FT_FETCH(address) _mm_prefetch((const char *)(address), _MM_HINT_T1)
+#else
+#define FT_FETCH(address) ((void)(address))
+#endif
+#else
+#define FT_FETCH(address) __builtin_prefetch((address), 0, 2)
+#endif
 
 /* The rows of one stream. Numbers lie there in little endian, whether a chunk is open or sealed. */
 typedef struct ft_lane {
@@ -58,6 +72,7 @@ struct ft_chunk {
     void *context;
     uint64_t first_row, lap;
     uint64_t owners; /* changed by atomic steps only */
+    size_t blocks;   /* of a ring that hold it */
     ft_lane lanes[];
 };
 
@@ -84,10 +99,21 @@ bool ft_rows_init(ft_rows *rows, const ft_schema *schema);
 
 typedef struct ft_builder ft_builder;
 
+/* What speaks against a layout of several frames: observations that neither follow from the last one nor begin an episode. Their
+ * frames have to be looked for one by one, and are stored by themselves. */
+typedef struct ft_doubt {
+    uint64_t observations; /* all of them */
+    uint64_t strays;       /* such ones, less those that have been made up for */
+    uint64_t since;        /* observations when some were last made up for */
+} ft_doubt;
+
 ft_builder *ft_builder_new(const ft_schema *schema, size_t most_rows, int *result);
 void ft_builder_free(ft_builder *builder);
 /* Begin another chunk; what is known of streams stays, but for what lies in chunks. */
 void ft_builder_begin(ft_builder *builder);
+/* Make a sealed chunk of what has been committed, and begin another one. The records stay where they are: their memory becomes the
+ * chunk's. Where that cannot be, nothing has changed. */
+ft_chunk *ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, int *result);
 /* What is there to be read, up to the last commit. */
 const ft_rows *ft_builder_rows(const ft_builder *builder);
 /* Whether the next row has to go to another chunk; asked at the beginning of a block. */
@@ -100,26 +126,44 @@ void ft_builder_commit(ft_builder *builder);
 void ft_builder_abort(ft_builder *builder);
 /* The last observation that a stream has seen, in C order; false where there is none. */
 bool ft_builder_last(const ft_builder *builder, size_t stream, uint8_t *out);
-/* Move groups that are open to the data, as they are when a chunk is complete. */
-int ft_builder_close_groups(ft_builder *builder, const fl_codecs *codecs);
+/* Have the group codec, if there is one, work on the groups that are still open, as nothing is going to be added to them. The first
+ * is for a row that is staged, which is aborted if that fails; the other one for what has been committed. */
+int ft_builder_pack_staged(ft_builder *builder, const fl_codecs *codecs);
+int ft_builder_pack(ft_builder *builder, const fl_codecs *codecs);
+/* What has been seen so far; for rows that are only coded again, the caller puts it back. */
+ft_doubt *ft_builder_doubt(ft_builder *builder);
+/* Whether most frames have to be decoded by a codec. */
+bool ft_builder_is_for_codecs(const ft_builder *builder);
 size_t ft_builder_index_bytes(const ft_builder *builder);
 size_t ft_builder_held_bytes(const ft_builder *builder);
 
 /* -- chunk.c ------------------------------------------------------------------------------------------------------------ */
 
-/* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. */
+/* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. The data may be where it
+ * goes to already. */
 size_t ft_chunk_size(const ft_rows *rows);
 void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
+/* Memory for a chunk that is not there yet, and, once ft_chunk_write has written its pages, that chunk, which frees them. Whoever
+ * wants none after all frees the memory with fl_free. */
+ft_chunk *ft_chunk_alloc(size_t n_streams);
+void ft_chunk_set_up(ft_chunk *chunk, const uint8_t *pages, size_t size);
+/* Memory that it takes, and what of it is not records. */
+size_t ft_chunk_held_bytes(const ft_chunk *chunk);
 size_t ft_chunk_index_bytes(const ft_chunk *chunk);
 
-/* -- decode.c ----------------------------------------------------------------------------------------------------------- */
+/* -- coders.c, decode.c ----------------------------------------------------------------------------------------------------------- */
 
 /* Memory of one thread that decodes: `ft_scratch_bytes` of it. */
 size_t ft_scratch_bytes(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
 int ft_decode(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
               const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const fl_codecs *codecs);
+/* Have what it takes to decode a cell come to a cache, in three steps, each of which needs what the one before it has fetched. */
+enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES };
+void ft_fetch(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step);
 /* Which views of a cell are written, as bits. */
 unsigned ft_written(const ft_rows *rows, size_t row, size_t stream);
+/* How many cells of some rows are written, each view for itself. Looks at exceptions only. */
+uint64_t ft_count_written(const ft_rows *rows, size_t first, size_t stop);
 
 #endif

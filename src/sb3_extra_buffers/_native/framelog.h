@@ -381,6 +381,8 @@ void *fl_resize(void *memory, size_t count, size_t size); /* what is new is not 
 void fl_free(void *memory);
 void *fl_alloc_pages(size_t size);          /* zeroed, straight from the system */
 void fl_free_pages(void *memory, size_t size);
+/* Make such memory larger or smaller; it may move, and what is new is not zeroed. NULL where that cannot be: it is as it was then. */
+void *fl_resize_pages(void *memory, size_t size, size_t wanted);
 #define FL_MORE_THAN_ALL SIZE_MAX           /* in place of bytes: so many that the number has no room */
 size_t fl_refused_bytes(void);
 int64_t fl_refuse_allocation(int64_t after); /* for tests: refuse one, after that many; negative for none. What was left. */

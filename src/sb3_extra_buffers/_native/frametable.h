@@ -51,6 +51,9 @@ uint32_t ft_checksum_plain(const uint8_t *data, size_t size);
  * words what is wrong, or is NULL where memory was refused, and nothing is released. The chunk has one owner, the caller. */
 ft_chunk *ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void *context, const uint8_t *bytes, size_t size),
                         void *context, int *result, const char **what);
+/* Go through all records, from front to back, and compare the index with them; returns what is wrong in plain words, NULL where all
+ * is well. Reading is safe without it: it is for whoever writes chunks, or wants to know why one cannot be read. */
+const char *ft_chunk_verify(const ft_chunk *chunk);
 /* One owner more, or one fewer; the last one frees it. */
 void ft_chunk_keep(ft_chunk *chunk);
 void ft_chunk_drop(ft_chunk *chunk);
@@ -91,6 +94,11 @@ int ft_column_set_layout(ft_column *column, const fl_layout *layout, const fl_co
 /* The last observation that a stream has seen, in C order; false where that is not known. */
 bool ft_column_last(const ft_column *column, size_t stream, uint8_t *out);
 
+/* Whether observations keep coming that neither follow from the last one nor begin an episode, so that a layout with one frame an
+ * observation would be smaller and faster; never for one that has one. `observations` of that kind are no reason: 16 unless told. */
+bool ft_column_layout_in_doubt(const ft_column *column);
+void ft_column_set_patience(ft_column *column, uint64_t observations);
+
 /* The chunk that holds a row, for the caller to keep; NULL where the row is unwritten or in the open chunk. */
 ft_chunk *ft_column_chunk(const ft_column *column, uint64_t row);
 /* A sealed copy of the open chunk, which the caller owns; NULL with FL_OK where no row is open. */
@@ -109,6 +117,12 @@ ft_read *ft_read_begin(const ft_column *column, const int64_t *rows, const int64
                        uint8_t *const outputs[FT_MAX_VIEWS], const fl_codecs *codecs, int *result);
 int ft_read_run(ft_read *read, int threads, const fl_codecs *codecs);
 void ft_read_end(ft_read *read);
+/* Whether a read of so many bytes may be shared by two threads. */
+bool ft_column_shares(const ft_column *column, size_t bytes);
+
+/* Cells of a plain array of rows x streams x `cell_bytes`, one after the other. The caller has checked the indices. */
+void ft_gather(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams, size_t count,
+               uint8_t *out);
 
 /* What a column holds. */
 typedef struct ft_usage {
@@ -120,9 +134,4 @@ typedef struct ft_usage {
 } ft_usage;
 ft_usage ft_column_usage(const ft_column *column);
 
-/* TEMPORARY */
-void ft_gather(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams, size_t count, uint8_t *out);
-bool ft_column_layout_in_doubt(const ft_column *column);
-void ft_column_set_patience(ft_column *column, uint64_t observations);
-bool ft_column_shares(const ft_column *column, size_t bytes);
 #endif

@@ -1,4 +1,7 @@
 /* Memory: every allocation of the core goes through here, so that tests can refuse any of them. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* for mremap */
+#endif
 #include "framelog.h"
 
 #include <stdlib.h>
@@ -93,6 +96,36 @@ void fl_free_pages(void *memory, size_t size) {
     (void)size;
     free(memory);
 #endif
+}
+
+void *fl_resize_pages(void *memory, size_t size, size_t wanted) {
+    if (memory == NULL) {
+        return fl_alloc_pages(wanted);
+    }
+    if (is_refused(wanted)) {
+        return NULL;
+    }
+#if defined(FL_MMAP) && defined(__linux__)
+    void *moved = mremap(memory, size, wanted, MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED) {
+        moved = NULL;
+    }
+#elif defined(FL_MMAP)
+    void *moved = mmap(NULL, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (moved == MAP_FAILED) {
+        moved = NULL;
+    } else {
+        memcpy(moved, memory, size < wanted ? size : wanted);
+        munmap(memory, size);
+    }
+#else
+    (void)size;
+    void *moved = realloc(memory, wanted);
+#endif
+    if (moved == NULL) {
+        refused_bytes = wanted;
+    }
+    return moved;
 }
 
 size_t fl_refused_bytes(void) { return refused_bytes; }

@@ -25,8 +25,8 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     Choose how many rows a chunk has.
 
-    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: at 64
-    chunks that is less than 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
+    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: with 50
+    chunks that is 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
 
     :param rows: Rows of the table
     :param wraps: Whether it is a ring
@@ -34,7 +34,7 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     if not wraps:
         return min(rows, _MOST_ROWS)
-    wanted = max(rows // 64, min(rows // 8, 128), 1)
+    wanted = max(rows // 50, min(rows // 8, 128), 1)
     return min(-(-wanted // BLOCK_ROWS) * BLOCK_ROWS, _MOST_ROWS)
 
 
@@ -104,6 +104,12 @@ class Frames(FrameColumn):
 
     # -- copies ---------------------------------------------------------------------------------------------------
 
+    @property
+    def head(self) -> tuple[Any, ...]:
+        """What the column is, apart from what is in it."""
+        shape = self.rows, self.n_envs, self.views, self.chunk_rows
+        return shape, self.obs_shape, self.dtype, self.spec, (self.layout.axis, self.layout.group)
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return freeze_frames(self).__reduce_ex__(protocol)
 
@@ -117,22 +123,21 @@ class FrozenFrames:
     :param frames: The column
     """
 
-    __slots__ = ("_chunks", "_head")
+    __slots__ = ("_chunks", "_lock", "_looks", "head")
 
     def __init__(self, frames: Frames) -> None:
         with frames.lock:
             sealed, last = frames.chunks()
-            looks = frames.writes, frames.next_look
-            layout: FrameLayout = frames.layout
-        self._chunks = (*sealed, last)
-        shape = frames.rows, frames.n_envs, frames.views, frames.chunk_rows
-        head = shape, frames.obs_shape, frames.dtype, frames.spec, (layout.axis, layout.group), looks
-        self._head = _FORMAT, *head, _sum_of_head(*head), frames.lock
+            self._looks = frames.writes, frames.next_look
+            self.head = frames.head
+        self._chunks, self._lock = (*sealed, last), frames.lock
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
-        return restore_frames, (*self._head, tuple(None if chunk is None else pack(chunk) for chunk in self._chunks))
+        chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
+        described: tuple[Any, ...] = (*self.head, self._looks)
+        return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
 
 
 def sum_of(*values: Any) -> int:
@@ -145,9 +150,10 @@ def sum_of(*values: Any) -> int:
     return checksum(repr(values).encode())
 
 
-def _sum_of_head(shape: Any, obs_shape: Any, dtype: Any, spec: Any, split: Any, looks: Any) -> int:
+def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
     """The checksum of all that says what chunks mean."""
-    numbers = [int(number) for part in (shape, obs_shape, split, looks) for number in part]
+    shape, obs_shape, dtype, spec, split, looks = described
+    numbers = [int(number) for part in (shape, obs_shape, split, looks, (n_chunks,)) for number in part]
     types = [np.dtype(kind).str for kind in (dtype, spec.elem_type, spec.runs_type)]
     options = [
         (name, value if isinstance(value, (bool, int, float, str, bytes)) else None)  # others may look different when loaded
@@ -189,7 +195,7 @@ def restore_frames(
     :param spec: How frames are coded
     :param split: Axis and planes of the frame stack
     :param looks: How far the search for it has got
-    :param head_sum: Checksum of all that came so far but the version
+    :param head_sum: Checksum of all that came so far but the version, and of the number of chunks
     :param lock: The lock
     :param chunks: Sealed chunks and the one that was open, or None
     :return: The column
@@ -200,7 +206,7 @@ def restore_frames(
             "version of sb3-extra-buffers that saved them"
         )
     try:
-        if head_sum != _sum_of_head(shape, obs_shape, dtype, spec, split, looks):
+        if head_sum != _sum_of_head((shape, obs_shape, dtype, spec, split, looks), len(chunks)):
             raise ValueError("their description is not what was saved")
         rows, n_envs, views, chunk_rows = shape
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype).itemsize, *split)
@@ -208,7 +214,7 @@ def restore_frames(
             raise ValueError(f"{layout.length} planes do not split into frames of {layout.group}")
         frames = _make(rows, n_envs, views, chunk_rows, layout, np.dtype(dtype), spec, lock)
         frames.writes, frames.next_look = looks
-        *sealed, last = (None if chunk is None else bytes(memoryview(chunk)) for chunk in chunks)
+        *sealed, last = (chunk if chunk is None or type(chunk) is bytes else bytes(memoryview(chunk)) for chunk in chunks)
     except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError, AttributeError) as error:
         raise StorageError(f"the saved observations are damaged: {error}; load another copy of the file") from error
     for chunk in sealed:

@@ -16,9 +16,9 @@ cdef enum:
 
 cdef class PlainColumn:
     """
-    A column of numbers that is kept as it is: an ndarray of shape ``(rows, n_envs, ...)``.
+    A column of numbers that is kept as it is: an ndarray whose first axis is rows.
 
-    :param array: The array; it is used, not copied
+    :param array: The array; it is used, not copied. To be read, its second axis must be environments
     :param reshapes: Whether values may come in another shape, with as many elements
     :param accept: What brings values into the form in which they are stored, or refuses them; None where NumPy does that
     """
@@ -39,15 +39,14 @@ cdef class PlainColumn:
         """
         Use another array.
 
-        :param array: An array of as many rows and environments, C-contiguous
+        :param array: An array of the same shape, C-contiguous
         """
         if array.ndim < 2 or array.dtype.hasobject or not cnp.PyArray_ISCARRAY(array):
             raise ValueError(
                 "a column must be a writable C-contiguous array of numbers with an axis of rows and one of environments, "
                 f"not one of shape {np.shape(array)} and type {array.dtype}"
             )
-        if self.array is not None and (cnp.PyArray_DIM(self.array, 0) != cnp.PyArray_DIM(array, 0)
-                                       or cnp.PyArray_DIM(self.array, 1) != cnp.PyArray_DIM(array, 1)):
+        if self.array is not None and np.shape(self.array) != np.shape(array):
             raise ValueError(f"a column of shape {np.shape(self.array)} cannot become one of shape {np.shape(array)}")
         self._row_bytes = cnp.PyArray_STRIDE(array, 0)
         self._elements = cnp.PyArray_SIZE(array) // max(cnp.PyArray_DIM(array, 0), 1)
@@ -95,13 +94,13 @@ cdef class PlainColumn:
             else:
                 self._kind = FLAGS
                 return 0
-        if self.accept is not None:
+        if self.accept is not None and not (self._fits(value) and cnp.PyArray_TYPE(value) == cnp.PyArray_TYPE(self.array)):
             value = self.accept(value)
         if self._fits(value):
             self._kind = self._kind_of(value)
         if self._kind < 0:
             row = np.empty(np.shape(self.array)[1:], dtype=self.array.dtype)
-            row[...] = np.asarray(value).reshape(np.shape(row)) if self.reshapes else value
+            row[...] = value.reshape(np.shape(row)) if self.reshapes else value
             value, self._kind = row, AS_IT_IS
         self._value = value
         return 0
@@ -126,9 +125,11 @@ cdef class PlainColumn:
                 floats[i] = <float>(<const double *>given)[i]
         return 0
 
-    cdef object _gather(self, Reading reading):
+    cdef object _gather(self, Reading reading, Py_ssize_t n_envs):
         cdef cnp.npy_intp shape[MOST_AXES]
         cdef int axis, axes = cnp.PyArray_NDIM(self.array) - 1
+        if cnp.PyArray_DIM(self.array, 1) != n_envs:
+            raise ValueError(f"a column of shape {np.shape(self.array)} has no axis of environments to read from")
         shape[0] = <cnp.npy_intp>reading._count
         for axis in range(1, axes):
             shape[axis] = cnp.PyArray_DIM(self.array, axis + 1)
@@ -147,23 +148,27 @@ cdef class Table:
     A ring of rows x environments, in columns: frames, which are compressed, and plain numbers.
 
     A row is written wholly or not at all, and seen only then. Values come in the order of the columns; a column of frames with two
-    views takes two. Columns of numbers that are attributes of somebody else may be replaced there: whoever calls hands over the
-    dict that has them, and the table uses what it finds.
+    views takes two. What a table says of itself is in a dict: ``pos``, the row that comes next, ``full``, whether all rows are
+    written, and plain columns by name. A buffer hands over its own attributes for that, so what they are is what the table uses.
 
     :param columns: ``FrameColumn`` and ``PlainColumn``, all of the same numbers of rows and environments
     :param rows: Number of rows
     :param n_envs: Number of environments
     :param lock: A ``StoreLock``, that of the columns of frames
     :param wraps: Whether the row after the last is the first again; else the table is full then
-    :param names: Names of the plain columns in the dict that callers hand over; None for each that is not in it
+    :param names: Names of the plain columns in the dict; None for a column that is not in it
     """
 
     cdef readonly Py_ssize_t rows, n_envs, n_values
-    cdef public Py_ssize_t pos
-    cdef public bint full
     cdef readonly bint wraps
     cdef readonly object lock
     cdef readonly tuple columns, names
+    cdef readonly dict attributes
+    """What the table says of itself where nobody hands over a dict."""
+    cdef readonly uint64_t appended
+    """How many rows have been written in all."""
+    cdef readonly Py_ssize_t failed
+    """Which value could not be stored when ``append`` last failed; -1 where none is to blame."""
     cdef tuple _frames
     cdef bint _writing
     cdef int _abandoned
@@ -173,21 +178,20 @@ cdef class Table:
         self.names = (None,) * len(self.columns) if names is None else tuple(names)
         self._frames = tuple([column for column in self.columns if isinstance(column, FrameColumn)])
         self._abandoned = lock.abandoned
+        self.attributes, self.failed = {"pos": 0, "full": False}, -1
         if len(self.names) != len(self.columns):
             raise ValueError(f"{len(self.columns)} columns cannot have {len(self.names)} names")
         for column in self.columns:
             if isinstance(column, FrameColumn):
-                shape, self.n_values = (column.rows, column.n_envs), self.n_values + column.views
+                fits, self.n_values = (column.rows, column.n_envs) == (rows, n_envs), self.n_values + column.views
             else:
-                shape, self.n_values = column.array.shape[:2], self.n_values + 1
-            if tuple(shape) != (rows, n_envs):
-                raise ValueError(f"a column of {shape} rows and environments does not fit a table of {(rows, n_envs)}")
+                fits, self.n_values = len(column.array) == rows, self.n_values + 1
+            if not fits:
+                raise ValueError(f"a column does not fit a table of {rows} rows and {n_envs} environments")
 
     cdef int _use_arrays(self, dict attributes) except -1:
         """Use the arrays that somebody has put in place of ours."""
         cdef Py_ssize_t k
-        if attributes is None:
-            return 0
         for k in range(len(self.columns)):
             if self.names[k] is not None:
                 array = attributes.get(self.names[k])
@@ -200,7 +204,7 @@ cdef class Table:
         Write a row and go on to the next one.
 
         :param values: What is in it, one value for each column, two for frames with two views
-        :param attributes: Arrays by name, see above
+        :param attributes: See above
         """
         cdef Py_ssize_t at = 0, row
         cdef FrameColumn frames
@@ -209,19 +213,26 @@ cdef class Table:
             raise ValueError(f"a row has {self.n_values} values, not {len(values)}")
         self._begin_change()
         try:
-            row = self.pos
+            attributes = self.attributes if attributes is None else attributes
+            row, self.failed = attributes["pos"], -1
+            is_full = attributes["full"]
             if row >= self.rows and self.wraps:  # somebody has counted on, and was interrupted
-                self.full, row = True, 0
+                is_full, row = True, 0
             if not 0 <= row < self.rows:
                 raise IndexError(f"there is no row {row}: the table has {self.rows}")
             self._use_arrays(attributes)
             for column in self.columns:
                 if isinstance(column, PlainColumn):
+                    self.failed = at
                     (<PlainColumn>column)._prepare(values[at])
                     at += 1
                 else:
                     at += (<FrameColumn>column).views
-            at = 0
+            at, self.failed = 0, -1
+            following = row + 1
+            is_full = is_full or following == self.rows
+            if following == self.rows and self.wraps:
+                following = 0
             for column in self.columns:
                 if isinstance(column, PlainColumn):
                     at += 1
@@ -242,11 +253,9 @@ cdef class Table:
                     (<PlainColumn>column)._put(row)
                 else:
                     (<FrameColumn>column)._commit()
-            self.pos = row + 1
-            if self.pos == self.rows:
-                self.full = True
-                if self.wraps:
-                    self.pos = 0
+            self.appended += 1
+            attributes["full"] = is_full
+            attributes["pos"] = following
         finally:
             for column in self._frames:
                 (<FrameColumn>column)._abort()  # what was staged, but is not committed
@@ -298,7 +307,7 @@ cdef class Table:
         :param rows: ``(m,)`` of int64
         :param envs: ``(m,)`` of int64
         :param wanted: Which values, by their numbers in a row, each once; None for all
-        :param attributes: Arrays by name, see above
+        :param attributes: See above
         :return: What gives an array for each value that is wanted, in that order
         """
         cdef Reading reading = Reading.__new__(Reading)
@@ -316,14 +325,14 @@ cdef class Table:
         try:
             self._notice_fork()
             if not self._writing:  # else values have been prepared for the arrays that are in use
-                self._use_arrays(attributes)
+                self._use_arrays(self.attributes if attributes is None else attributes)
             _check_cells(reading, self.rows, self.n_envs)
             # Plain columns first: nothing else runs meanwhile, so nobody can change what has just been checked.
             for column in self.columns:
                 if isinstance(column, PlainColumn):
                     place = _place_of(at, wanted)
                     if place >= 0:
-                        arrays[place] = (<PlainColumn>column)._gather(reading)
+                        arrays[place] = (<PlainColumn>column)._gather(reading, self.n_envs)
                     at += 1
                 else:
                     at += (<FrameColumn>column).views
@@ -353,16 +362,26 @@ cdef class Table:
         reading._arrays = tuple(arrays)
         return reading
 
-    def clear(self):
-        """Forget all rows: plain columns become zeros."""
+    def clear(self, dict attributes=None, dict replaced=None):
+        """
+        Forget all rows, in one step.
+
+        :param attributes: See above
+        :param replaced: What is put into that dict at the same time, such as new arrays; by default, plain columns become zeros
+        """
         self._begin_change()
         try:
-            self.pos, self.full = 0, False
+            attributes = self.attributes if attributes is None else attributes
+            if replaced is None:
+                self._use_arrays(attributes)
+            new = {"pos": 0, "full": False, **(replaced or {})}
             for column in self.columns:
                 if isinstance(column, PlainColumn):
-                    (<PlainColumn>column).array[...] = 0
+                    if replaced is None:
+                        (<PlainColumn>column).array[...] = 0
                 else:
                     ft_column_clear((<FrameColumn>column)._column)
+            attributes.update(new)
         finally:
             self._end_change()
 

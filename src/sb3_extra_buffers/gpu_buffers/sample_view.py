@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch as th
 
+from sb3_extra_buffers.compressed.saving import shallow_copy
+
 _WHOLE_AXIS = slice(None)
 
 
@@ -154,18 +156,6 @@ def _is_cells(index: Any) -> bool:
     if len(index) == 3 and not (type(index[2]) is slice and index[2] == _WHOLE_AXIS):
         return False
     return type(index[0]) is np.ndarray and type(index[1]) is np.ndarray
-
-
-def shallow_copy(buffer: Any) -> Any:
-    """
-    Make a buffer that has the attributes of another one; to set one of them leaves the other as it is.
-
-    :param buffer: The buffer
-    :return: The copy; arrays are the same
-    """
-    view = object.__new__(type(buffer))
-    view.__dict__.update(buffer.__dict__)
-    return view
 
 
 def view_for_reading(buffer: Any, paired: bool, reads: SampleReads) -> Any:

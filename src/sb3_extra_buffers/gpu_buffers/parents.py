@@ -9,116 +9,16 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 
-from sb3_extra_buffers.compressed.sample_view import shallow_copy
-from sb3_extra_buffers.compressed.saving import SavedAtOnce
-from sb3_extra_buffers.storage._core import set_step
+from sb3_extra_buffers.compressed.arguments import check_space, explain_arguments
+from sb3_extra_buffers.compressed.saving import SavedAtOnce, shallow_copy
 
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
 # It keeps what it finds out about a minibatch as attributes of the buffer, and copies observations by itself.
 _LEAVES_TRACES = "sb3_contrib.common.recurrent."
 # What runs between the call of ``sample`` or ``_get_samples`` and its return.
 _READING = {"_get_samples", "_get_real_samples", "_get_virtual_samples", "_sample_goals", "_normalize_obs", "to_torch"}
-
-
-def only_stores(cls: type, mixin: type) -> bool:
-    """
-    Tell whether all that ``add`` of the parents does with observations is to assign them to the row ``pos``.
-
-    :param cls: A buffer class
-    :param mixin: What makes it ours
-    :return: Whether that is known, as it is of SB3's classes
-    """
-    return all(parent.__module__.startswith(_KNOWN) for parent in _after(cls, mixin) if "add" in vars(parent))
-
-
-# All that these functions of SB3 2.7 to 2.9 speak of.
-_NAMES_IN_ADD = frozenset(
-    (
-        *("observation_space", "n_envs", "obs_shape", "action_dim", "buffer_size", "pos", "full", "optimize_memory_usage"),
-        *("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "handle_timeout_termination"),
-        *("isinstance", "spaces", "Discrete", "reshape", "np", "array", "get", "keys"),
-    )
-)
-_NAMES_IN_SAMPLE = frozenset(
-    (
-        *("n_envs", "buffer_size", "pos", "full", "optimize_memory_usage", "np", "random", "randint", "super", "sample"),
-        *("_get_samples", "observations", "next_observations", "actions", "rewards", "dones", "timeouts", "reshape"),
-        *("_normalize_obs", "_normalize_reward", "to_torch", "ReplayBufferSamples", "len", "tuple", "map"),
-    )
-)
-
-
-def is_known(cls: type, mixin: type) -> bool:
-    """
-    Tell whether all that a buffer class is made of is SB3's, SB3-Contrib's or ours.
-
-    :param cls: A buffer class
-    :param mixin: What makes it ours
-    :return: Whether it is; what others make may take other observations than its parents do
-    """
-    return all(parent.__module__.startswith(_KNOWN) for parent in _after(cls, mixin) if issubclass(parent, BaseBuffer))
-
-
-def adds_as_replay_buffer(cls: type, mixin: type) -> bool:
-    """
-    Tell whether the parents' ``add`` is that of SB3's ``ReplayBuffer``, and that one stores what it is known to store.
-
-    :param cls: A buffer class
-    :param mixin: What makes it ours
-    :return: Whether it is; not so where an SB3 to come has it do more
-    """
-    return _next(cls, mixin, "add") is ReplayBuffer.add and _speaks_of(ReplayBuffer.add, _NAMES_IN_ADD)
-
-
-def dict_add_is_known() -> bool:
-    """
-    Tell whether ``add`` of SB3's ``DictReplayBuffer`` stores what it is known to store.
-
-    :return: Whether it does; not so where an SB3 to come has it do more
-    """
-    return _speaks_of(DictReplayBuffer.add, _NAMES_IN_ADD)
-
-
-def samples_as_replay_buffer(cls: type, mixin: type) -> bool:
-    """
-    Tell whether the parents' ``sample`` is that of SB3's ``ReplayBuffer``, and that one reads what it is known to read.
-
-    :param cls: A buffer class
-    :param mixin: What makes it ours
-    :return: Whether it is; not so where an SB3 to come has it do more
-    """
-    steps = ("_get_samples", "_normalize_obs", "_normalize_reward", "to_torch")
-    unchanged = all(getattr(cls, step, None) is getattr(ReplayBuffer, step) for step in steps)
-    functions = (BaseBuffer.sample, ReplayBuffer.sample, ReplayBuffer._get_samples)
-    known = all(_speaks_of(function, _NAMES_IN_SAMPLE) for function in functions)
-    return unchanged and known and _next(cls, mixin, "sample") is ReplayBuffer.sample
-
-
-def write_rest(buffer: Any, row: int, action: Any, reward: Any, done: Any, infos: Any) -> None:
-    """
-    Store all of a transition but its observations, and go on to the next row, as ``add`` of SB3's replay buffers does.
-
-    :param buffer: The buffer
-    :param row: The row
-    :param action: Actions; the caller knows that there are as many as are stored
-    :param reward: Rewards
-    :param done: Whether episodes ended
-    :param infos: What else environments told
-    """
-    timeouts = buffer.timeouts if buffer.handle_timeout_termination else None
-    set_step(row, buffer.actions, action, buffer.rewards, reward, buffer.dones, done, timeouts, infos)
-    buffer.pos = row + 1
-    if row + 1 == buffer.buffer_size:
-        buffer.full = True
-        buffer.pos = 0
-
-
-def _speaks_of(function: Any, names: frozenset[str]) -> bool:
-    """Whether it speaks of nothing else."""
-    return names.issuperset(function.__code__.co_names)
 
 
 def only_reads(cls: type, mixin: type) -> bool:
@@ -137,11 +37,6 @@ def only_reads(cls: type, mixin: type) -> bool:
 def _after(cls: type, mixin: type) -> tuple[type, ...]:
     ours = [place for place, parent in enumerate(cls.__mro__) if issubclass(parent, mixin)]
     return cls.__mro__[max(ours, default=0) + 1 :]
-
-
-def _next(cls: type, mixin: type, name: str) -> Any:
-    """What the mixin's ``super()`` finds under a name."""
-    return next((vars(parent)[name] for parent in _after(cls, mixin) if name in vars(parent)), None)
 
 
 def hollow(space: spaces.Space[Any]) -> spaces.Space[Any]:
@@ -185,6 +80,26 @@ def parent_signature(cls: type, mixin: type) -> inspect.Signature:
             break
         parameters = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in named} | parameters
     return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
+
+
+def bind_arguments(cls: type, mixin: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    """
+    Bind what is meant for the parent of a buffer, or say what is wrong with it.
+
+    :param cls: The buffer class
+    :param mixin: What makes it ours
+    :param args: Positional arguments
+    :param kwargs: Keyword arguments, without those that the mixin takes itself
+    :return: The arguments by name
+    """
+    signature = parent_signature(cls, mixin)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = dict(zip(signature.parameters, args, strict=False)) | kwargs
+        raise TypeError(explain_arguments(cls, given, str(error))) from None
+    check_space(cls, bound.arguments["observation_space"])
+    return bound
 
 
 def full_signature(cls: type, mixin: type) -> inspect.Signature:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from sb3_extra_buffers.compressed.jobs import Helper, Job
+from sb3_extra_buffers.storage.jobs import Helper, Job
 
 _helper = Helper("sb3-extra-buffers-prefetch")
 

@@ -1,0 +1,47 @@
+/* The ring, as the files know it that write to it and read from it: column.c, recode.c, gather.c. */
+#ifndef FT_COLUMN_H
+#define FT_COLUMN_H
+
+#include "chunk.h"
+
+struct ft_column {
+    ft_schema schema;
+    size_t rows, chunk_rows, blocks;
+    ft_builder *open;
+    uint64_t open_first;  /* row of the ring that the open chunk begins with */
+    uint64_t lap;
+    uint64_t patience;    /* strays that are no reason to doubt the layout */
+    ft_chunk **by_block;  /* the sealed chunk that holds the rows of each block, as far as the open one does not */
+    bool completes;       /* whether the row that is staged is the last of the ring, and whole: its chunk is sealed at once then, so that
+                           * rollouts are read without a lock */
+    ft_usage sealed_usage; /* of all sealed chunks, but for the cells */
+    /* While a row is staged that is not the next, what takes the place of its chunk: */
+    ft_builder *other;    /* of the open one, */
+    ft_chunk *sealed;     /* or of a sealed one, */
+    ft_chunk *replaced;   /* which is this one */
+};
+
+/* -- column.c ------------------------------------------------------------------------------------------------------------- */
+
+/* The rows that a row of the ring is among, and its place there; NULL where it is unwritten. `*chunk` is NULL for the open one. */
+const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place, ft_chunk **chunk);
+/* Seal the open chunk, which ends where a block or the ring ends. */
+int ft_seal_open(ft_column *column, const fl_codecs *codecs);
+
+/* -- recode.c: rows out of order ------------------------------------------------------------------------------------------- */
+
+/* What is to be written to one row while rows are copied. */
+typedef struct ft_change {
+    size_t place; /* of the row; SIZE_MAX for none */
+    const ft_part *parts;
+    size_t n_parts;
+} ft_change;
+
+/* Add `count` rows of other rows to a builder, and make a change on the way; NULL for none. */
+int ft_copy_rows(const ft_rows *from, size_t first, size_t count, ft_builder *to, const ft_change *what, const fl_codecs *codecs);
+/* Stage a row that is in a chunk already, by coding that chunk again. */
+int ft_stage_again(ft_column *column, const ft_rows *from, ft_chunk *chunk, const ft_change *what, const fl_codecs *codecs);
+/* Have the next row of the open chunk be an unwritten one further on, and those before it unwritten, too. */
+int ft_go_on_at(ft_column *column, uint64_t row, const fl_codecs *codecs);
+
+#endif
