@@ -152,16 +152,24 @@ class DeviceTable:
 
     def compact(self) -> None:
         """Pack the heaps."""
-        self._change(lambda: [store.compact() for store in self.stores])
+        self._change(self._compact_stores)
+
+    def _compact_stores(self) -> None:
+        for store in self.stores:
+            store.compact()
 
     def settle(self) -> None:
         """Bring up to date what is only counted now and then, unless a signal handler asks for it in the midst of a change."""
         if _changing.get() is not self:
-            self._change(lambda: [store.settle() for store in self.stores])
+            self._change(self._settle_stores)
+
+    def _settle_stores(self) -> None:
+        for store in self.stores:
+            store.settle()
 
     # -- interruptions --------------------------------------------------------------------------------------------------
 
-    def _change(self, call: Callable[..., Any], *args: Any) -> None:
+    def _change(self, call: Callable[..., None], *args: Any) -> None:
         """
         Make a call that changes stores.
 
@@ -178,7 +186,7 @@ class DeviceTable:
             self.recover()
             copy_context().run(self._change_within, call, args)
 
-    def _change_within(self, call: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _change_within(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
         _changing.set(self)
         self.unfinished = True
         try:

@@ -32,12 +32,9 @@ class GpuReplay(GpuBuffer, TableReplay):
         handle_timeout_termination: bool = True,
         **options: Unpack[GpuOptions],
     ) -> None:
-        # In a variable, because the parent's options are declared as others.
-        given: Any = (
-            (buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, handle_timeout_termination),
-            options,
-        )
-        super().__init__(*given[0], **given[1])
+        # The parent's options are declared as others, so they are handed over unseen.
+        more: dict[str, Any] = {"handle_timeout_termination": handle_timeout_termination, **options}
+        super().__init__(buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, **more)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """

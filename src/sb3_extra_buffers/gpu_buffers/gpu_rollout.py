@@ -32,9 +32,9 @@ class GpuRollout(GpuBuffer, TableRollout):
         n_envs: int = 1,
         **options: Unpack[GpuOptions],
     ) -> None:
-        # In a variable, because the parent's options are declared as others.
-        given: Any = (buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs), options
-        super().__init__(*given[0], **given[1])
+        # The parent's options are declared as others, so they are handed over unseen.
+        more: dict[str, Any] = {"n_envs": n_envs, **options}
+        super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, **more)
 
     @staticmethod
     def swap_and_flatten(arr: Any) -> Any:

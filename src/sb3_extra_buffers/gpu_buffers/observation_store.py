@@ -220,7 +220,7 @@ class RawObservationStore(ObservationStore):
 
     def _stored_again(self, layout: FrameLayout) -> _Frames:
         frames = self._make_frames(layout)
-        for slot in np.flatnonzero(self._frames.cells.any(axis=(1, 2, 3))):
+        for slot in map(int, np.flatnonzero(self._frames.cells.any(axis=(1, 2, 3)))):
             sides = self.read(np.full(self.n_envs, slot), np.arange(self.n_envs), tuple(range(self.sides)))
             self._write(frames, slot, [side.cpu().numpy().astype(self.stored_dtype) for side in sides])
         return frames
