@@ -146,12 +146,12 @@ class TableBuffer(SavedAtOnce):
 
     # -- values that go in ----------------------------------------------------------------------------------------------
 
-    def _observed(self, *views: Any) -> list[Any]:
+    def _observed(self, *views: Any) -> tuple[Any, ...]:
         """Observations in the order of the table's values."""
         if self._fields[0].key is None:
-            return list(views)
+            return views
         try:
-            return [obs[field.key] for field in self._fields for obs in views]
+            return tuple([obs[field.key] for field in self._fields for obs in views])
         except (KeyError, IndexError, TypeError):
             wanted = [field.key for field in self._fields]
             for name, obs in zip(("obs", "next_obs"), views, strict=False):

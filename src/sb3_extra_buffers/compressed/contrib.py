@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,6 +36,7 @@ class _Maskable(TableRollout):
     _samples_floats: ClassVar[bool] = False
 
     action_masks: Any
+    mask_dims: int
 
     def _fresh_attributes(self) -> dict[str, Any]:
         # SB3-Contrib knows how many actions there are to be masked.
@@ -48,20 +48,20 @@ class _Maskable(TableRollout):
         self._mask_column = PlainColumn(PackedMasks((self.buffer_size, self.n_envs, self.mask_dims)).bits)
         return {**super()._plain_columns(), None: self._mask_column}  # type: ignore[dict-item]
 
-    def _values(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> tuple[Any, ...]:
+    def _values(self, *given: Any, action_masks: Any = None, **more: Any) -> tuple[Any, ...]:
         if self._mask_column.array is not self.action_masks.bits:  # since it was reset or loaded
             self._mask_column.set_array(self.action_masks.bits)
         if action_masks is None:
             action_masks = np.ones((self.n_envs, self.mask_dims), dtype=np.bool_)
         packed = self.action_masks.pack(action_masks.reshape((self.n_envs, self.mask_dims)))
-        return *super()._values(*args, **kwargs), packed
+        return *super()._values(*given, **more), packed
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
         with self._lock:
             self._refuse_if_reset()
             masks = self.action_masks[batch_inds].reshape(-1, self.mask_dims)
             samples = super()._get_samples(batch_inds, env)
-        kind = MaskableRolloutBufferSamples if self._fields[0].key is None else MaskableDictRolloutBufferSamples
+        kind: Any = MaskableRolloutBufferSamples if self._fields[0].key is None else MaskableDictRolloutBufferSamples
         return kind(*samples, self._tensor(masks))
 
     def _state_to_save(self) -> dict[str, Any]:
@@ -95,6 +95,8 @@ class _Recurrent(TableRollout):
     the critic *are* those of the actor, until a state differs.
     """
 
+    _shared: dict[str, str]
+
     def __init__(
         self,
         buffer_size: int,
@@ -120,8 +122,8 @@ class _Recurrent(TableRollout):
         states = np.zeros(self.hidden_state_shape, dtype=np.float32)  # those of this buffer may be flattened
         return {**super()._plain_columns(), **{name: PlainColumn(states) for name in _STATES}}
 
-    def _values(self, *args: Any, lstm_states: RNNStates, **kwargs: Any) -> tuple[Any, ...]:
-        values = super()._values(*args, **kwargs)
+    def _values(self, *given: Any, lstm_states: RNNStates, **more: Any) -> tuple[Any, ...]:
+        values = super()._values(*given, **more)
         states = [np.array(state.cpu().numpy()) for part in (lstm_states.pi[:2], lstm_states.vf[:2]) for state in part]
         for (critic, actor), pi, vf in zip(_STATE_PAIRS, states[:2], states[2:], strict=True):
             if critic in self._shared and pi.tobytes() != vf.tobytes():
@@ -140,7 +142,8 @@ class _Recurrent(TableRollout):
             self._refuse_if_reset()
             for critic, actor in self._shared.items():
                 setattr(self, critic, getattr(self, actor))
-            return self._finish(super(TableRollout, self)._get_samples(*args, **kwargs), ALL_FLOATS)
+            theirs: Any = super(TableRollout, self)
+            return self._finish(theirs._get_samples(*args, **kwargs), ALL_FLOATS)
 
 
 class CompressedRecurrentRolloutBuffer(_Recurrent, RecurrentRolloutBuffer):  # type: ignore[misc]

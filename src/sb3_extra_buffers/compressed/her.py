@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sb3_extra_buffers.compressed.options import CompressionOptions
 
 
-class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):  # type: ignore[misc]
+class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     """
     ``HerReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 
@@ -155,14 +155,9 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):  # type: ignore[m
         actions, rewards, dones, timeouts = arrays[self._n_observed :]
         obs["desired_goal"][virtual] = next_obs["desired_goal"][virtual] = goals
         rewards[virtual] = self._virtual_rewards(next_obs["achieved_goal"][virtual], goals, infos)
-        data = (
-            self._normalize_obs(obs, env),
-            actions,
-            self._normalize_obs(next_obs, env),
-            (dones * (1 - timeouts)).reshape(-1, 1),
-            self._normalize_reward(rewards.reshape(-1, 1), env),
-        )
-        return self._finish(DictReplayBufferSamples(*map(self._tensor, data)))  # type: ignore[no-any-return]
+        final = (dones * (1 - timeouts)).reshape(-1, 1)
+        rewards = self._normalize_reward(rewards.reshape(-1, 1), env)
+        return self._finish(self._as_samples(env, obs, actions, next_obs, final, rewards))  # type: ignore[no-any-return]
 
     @property
     def _joins(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
-from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_extra_buffers.compressed.replay import Integers, TableReplay
@@ -43,8 +43,8 @@ class TableNStep(TableReplay):
         what = buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage
         super().__init__(*what, handle_timeout_termination, **options)
 
-    def _read(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Any:
-        """Read the transitions at these places, with what n steps from there on have given, as ``NStepReplayBuffer`` does."""
+    def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:
+        """Find the transitions at these places, with what n steps from there on have given, as ``NStepReplayBuffer`` does."""
         n, observed = self._n_observed, range(self._n_observed)
         with self._lock:
             steps = np.arange(self.n_steps).reshape(1, -1)
@@ -62,17 +62,14 @@ class TableNStep(TableReplay):
         returns = (self._normalize_reward(rewards, env) * discounts * mask).sum(axis=1, keepdims=True)
         each = np.arange(len(rows)), last
         final_dones = dones[each][:, None].astype(np.float32) * (1.0 - truncated[each][:, None].astype(np.float32))
-        *obs, actions = begun.finish()
-        data = (
-            self._normalize_obs(self._arrays_by_key(obs), env),
-            actions,
-            self._normalize_obs(self._arrays_by_key(end.finish()), env),
-            final_dones,
-            returns,
-            self.gamma ** mask.sum(axis=1, keepdims=True).astype(np.float32),
-        )
-        kind = ReplayBufferSamples if self._fields[0].key is None else DictReplayBufferSamples
-        return kind(*map(self._tensor, data))
+        gamma = self.gamma ** mask.sum(axis=1, keepdims=True).astype(np.float32)
+
+        def read() -> Any:
+            *obs, actions = begun.finish()
+            next_obs = self._arrays_by_key(end.finish())
+            return self._as_samples(env, self._arrays_by_key(obs), actions, next_obs, final_dones, returns, gamma)
+
+        return read
 
 
 class CompressedNStepReplayBuffer(TableNStep, NStepReplayBuffer):
@@ -84,7 +81,7 @@ class CompressedNStepReplayBuffer(TableNStep, NStepReplayBuffer):
     """
 
 
-class CompressedDictNStepReplayBuffer(TableNStep, NStepReplayBuffer, DictReplayBuffer):  # type: ignore[misc]
+class CompressedDictNStepReplayBuffer(TableNStep, NStepReplayBuffer, DictReplayBuffer):
     """
     N-step returns for Dict observations, which SB3 does not have: returns, dones and discounts are those of
     ``NStepReplayBuffer``, observations come as in ``DictReplayBuffer``; small keys are stored as they are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -127,14 +128,16 @@ class TablePrioritized(TableNStep):
         with self._lock:
             indices = self._tree.sample(batch_size)
             shares = self._tree.leaves[indices]
-            samples = self._finish(self._read(*np.divmod(indices, self.n_envs), env))
+            read = self._begin_samples(*np.divmod(indices, self.n_envs), env)
+        samples = self._finish(read())
         # (N * P(i)) ** -beta over the highest of the batch: the number of transitions and the total cancel out.
         weights = ((shares.min() / shares) ** self.beta).astype(np.float32).reshape(-1, 1)
         return PrioritizedReplayBufferSamples(**samples._asdict(), weights=self._tensor(weights), indices=indices)
 
-    def _read(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Any:
+    def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:
         # Over one step, not n-step returns: those carry a gamma, which here is the algorithm's own.
-        return super()._read(rows, envs, env) if self.n_steps > 1 else TableReplay._read(self, rows, envs, env)
+        begin = TableNStep._begin_samples if self.n_steps > 1 else TableReplay._begin_samples
+        return begin(self, rows, envs, env)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike | th.Tensor) -> None:
         """
@@ -173,7 +176,7 @@ class TablePrioritized(TableNStep):
             self.__dict__.update(new)
 
 
-class PrioritizedReplayBuffer(TablePrioritized, NStepReplayBuffer):
+class PrioritizedReplayBuffer(TablePrioritized, NStepReplayBuffer):  # type: ignore[misc]
     """
     SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -110,21 +111,24 @@ class TableReplay(TableBuffer):
         return self._finish(self._get_samples(rows, env=env))
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
-        return self._read(batch_inds, np.random.randint(0, high=self.n_envs, size=(len(batch_inds),)), env)
+        return self._begin_samples(batch_inds, np.random.randint(0, high=self.n_envs, size=(len(batch_inds),)), env)()
 
-    def _read(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Any:
-        """Read the transitions at these places."""
-        arrays = self._table.begin_read(rows, envs, None, self.__dict__).finish()
+    def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:
+        """Find the transitions at these places; what is returned reads them, and needs no lock."""
+        reading = self._table.begin_read(rows, envs, None, self.__dict__)
+        return lambda: self._samples(reading.finish(), env)
+
+    def _samples(self, arrays: tuple[Any, ...], env: VecNormalize | None) -> Any:
+        """Make samples of all values of rows."""
         actions, rewards, dones, timeouts = arrays[self._n_observed :]
         obs, next_obs = self._pair(arrays)
-        data = (
-            self._normalize_obs(obs, env),
-            actions,
-            self._normalize_obs(next_obs, env),
-            # Only dones that are not due to time-outs.
-            (dones * (1 - timeouts)).reshape(-1, 1),
-            self._normalize_reward(rewards.reshape(-1, 1), env),
-        )
+        # Only dones that are not due to time-outs.
+        final = (dones * (1 - timeouts)).reshape(-1, 1)
+        return self._as_samples(env, obs, actions, next_obs, final, self._normalize_reward(rewards.reshape(-1, 1), env))
+
+    def _as_samples(self, env: VecNormalize | None, obs: Any, actions: Any, next_obs: Any, *rest: Any) -> Any:
+        """Make tensors of arrays that nobody else has."""
+        data = self._normalize_obs(obs, env), actions, self._normalize_obs(next_obs, env), *rest
         kind = ReplayBufferSamples if self._fields[0].key is None else DictReplayBufferSamples
         return kind(*map(self._tensor, data))
 
@@ -142,7 +146,7 @@ class CompressedReplayBuffer(TableReplay, ReplayBuffer):
     """
 
 
-class CompressedDictReplayBuffer(TableReplay, DictReplayBuffer):  # type: ignore[misc]
+class CompressedDictReplayBuffer(TableReplay, DictReplayBuffer):
     """
     ``DictReplayBuffer`` with compressed observations; small keys are stored as they are.
 

@@ -10,9 +10,9 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer
 
-from sb3_extra_buffers.storage import CoderSpec, Frames, StorageError, StoreLock
+from sb3_extra_buffers.storage import Frames, StorageError, StoreLock
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.frames import FrozenFrames, freeze_frames
+from sb3_extra_buffers.storage.frames import freeze_frames
 
 FORMAT = 2
 """Version of what a saved buffer consists of; what an older version has saved is refused."""
@@ -170,10 +170,6 @@ def _collect(value: Any, parts: list[bytes], seen: set[int]) -> None:
         seen.add(id(value))
         for part in value.items() if isinstance(value, dict) else value:
             _collect(part, parts, seen)
-    elif isinstance(value, (FrozenFrames, Frames)):
-        _collect(value.head, parts, seen)
-    elif isinstance(value, CoderSpec):
-        _collect(vars(value), parts, seen)
     elif isinstance(value, spaces.Box):
         _collect((value.low, value.high, value.dtype), parts, seen)
     elif isinstance(value, spaces.Space):

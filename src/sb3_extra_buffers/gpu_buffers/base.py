@@ -15,6 +15,10 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.utils import get_device
 
 from sb3_extra_buffers.compressed.arguments import check_mappings
+from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
+from sb3_extra_buffers.gpu_buffers.dense_store import DenseObservationStore, ObservationStore
+from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
+from sb3_extra_buffers.gpu_buffers.observation_store import create_observation_store
 from sb3_extra_buffers.gpu_buffers.parents import (
     HollowParent,
     all_floats,
@@ -23,12 +27,8 @@ from sb3_extra_buffers.gpu_buffers.parents import (
     hollow,
     only_reads,
 )
-from sb3_extra_buffers.gpu_buffers.sample_view import SampleReads, view_for_reading
-from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
-from sb3_extra_buffers.gpu_buffers.dense_store import DenseObservationStore, ObservationStore
-from sb3_extra_buffers.gpu_buffers.device_array import STAGED, DeviceArray
-from sb3_extra_buffers.gpu_buffers.observation_store import create_observation_store
 from sb3_extra_buffers.gpu_buffers.raw_buffer import usable_device
+from sb3_extra_buffers.gpu_buffers.sample_view import SampleReads, view_for_reading
 from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, torch_dtype_to_numpy
 from sb3_extra_buffers.storage import MemoryUsage, StoreLock, cast_exactly
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from stable_baselines3.common.buffers import BaseBuffer, DictRolloutBuffer, RolloutBuffer
 
-from sb3_extra_buffers.gpu_buffers.parents import each_while_locked
 from sb3_extra_buffers.gpu_buffers.base import GpuBuffer
 from sb3_extra_buffers.gpu_buffers.device_array import DeviceArray
+from sb3_extra_buffers.gpu_buffers.parents import each_while_locked
 from sb3_extra_buffers.gpu_buffers.signatures import GpuRolloutArguments
 
 

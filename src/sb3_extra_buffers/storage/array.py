@@ -10,15 +10,17 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
 from sb3_extra_buffers.storage.errors import StorageError
-from sb3_extra_buffers.storage.frames import Frames, make_frames
+from sb3_extra_buffers.storage.frames import Frames, make_frames, sum_of
 from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, flat, is_integers, select, usual_cells
 from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.methods import make_spec
 from sb3_extra_buffers.storage.pool import output_pool
 from sb3_extra_buffers.storage.usage import MemoryUsage
+
 
 class CompressedArray:
     """
@@ -344,12 +346,22 @@ class CompressedArray:
         twin: CompressedArray = copy.deepcopy(self)
         return twin
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sum": self._own_sum()}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._check_loaded()
 
+    def _own_sum(self) -> int:
+        """Checksum of what belongs to the array itself; frames have their own."""
+        cells = None if self._cells is None else (self._cells.shape, checksum(self._cells.tobytes()))
+        return sum_of(self.dtype.str, self.obs_shape, self._lead, self._view, cells)
+
     def _check_loaded(self) -> None:
         """Refuse what does not fit together. What observations are is not checked: that was done when they were loaded."""
+        if self.__dict__.pop("_sum", None) != self._own_sum():
+            raise StorageError("the saved observations are damaged: an array is not what was saved; load another copy of the file")
         frames, lead, cells = self._frames, self._lead, self._cells
         sound = self._frame_shape == frames.obs_shape and 0 <= self._view < frames.views
         if cells is None:

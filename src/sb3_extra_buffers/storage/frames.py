@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.storage._core import BLOCK_ROWS, FrameColumn
+from sb3_extra_buffers.storage._core import BLOCK_ROWS, FrameColumn, checksum
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.layout import FrameLayout
 from sb3_extra_buffers.storage.locks import StoreLock
@@ -25,8 +25,8 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     Choose how many rows a chunk has.
 
-    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: at 64 chunks
-    that is less than 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
+    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: with 50
+    chunks that is 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
 
     :param rows: Rows of the table
     :param wraps: Whether it is a ring
@@ -34,20 +34,19 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     if not wraps:
         return min(rows, _MOST_ROWS)
-    wanted = max(rows // 64, min(rows // 8, 128), 1)
+    wanted = max(rows // 50, min(rows // 8, 128), 1)
     return min(-(-wanted // BLOCK_ROWS) * BLOCK_ROWS, _MOST_ROWS)
 
 
 class Frames(FrameColumn):
     """
-    Observations of parallel environments that looks for frame stacks by itself; ``make_frames`` makes one.
+    A column of frames that looks for frame stacks by itself, and can be copied and pickled; ``make_frames`` makes one.
 
-    :param args: What ``FrameColumn`` takes
-    :param spec: How frames are coded
-    :param chunk_rows: Rows of a chunk, at most
+    :param args: What ``FrameColumn`` takes, in its order
+    :param spec: How frames are coded: what the codecs among ``args`` were made of
     """
 
-    def __init__(self, *args: Any, spec: CoderSpec, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, spec: CoderSpec) -> None:
         self.spec = spec
         self.chunk_rows: int = args[3]
         self.obs_shape: tuple[int, ...] = self.layout.obs_shape
@@ -137,7 +136,31 @@ class FrozenFrames:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
         chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
-        return restore_frames, (_FORMAT, *self.head, self._looks, self._lock, chunks)
+        described: tuple[Any, ...] = (*self.head, self._looks)
+        return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
+
+
+def sum_of(*values: Any) -> int:
+    """
+    Compute a checksum of plain values; chunks have their own.
+
+    :param values: Numbers, strings, None, and tuples of them
+    :return: The checksum
+    """
+    return checksum(repr(values).encode())
+
+
+def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
+    """The checksum of all that says what chunks mean."""
+    shape, obs_shape, dtype, spec, split, looks = described
+    numbers = [int(number) for part in (shape, obs_shape, split, looks, (n_chunks,)) for number in part]
+    types = [np.dtype(kind).str for kind in (dtype, spec.elem_type, spec.runs_type)]
+    options = [
+        (name, value if isinstance(value, (bool, int, float, str, bytes)) else None)  # others may look different when loaded
+        for options in (spec.compression_kwargs, spec.decompression_kwargs)
+        for name, value in sorted(options.items())
+    ]
+    return sum_of(numbers, types, spec.method, spec.fallback, options)
 
 
 def freeze_frames(frames: Frames) -> FrozenFrames:
@@ -158,6 +181,7 @@ def restore_frames(
     spec: CoderSpec,
     split: tuple[int, int],
     looks: tuple[int, int],
+    head_sum: int,
     lock: StoreLock,
     chunks: tuple[Any, ...],
 ) -> Frames:
@@ -171,29 +195,34 @@ def restore_frames(
     :param spec: How frames are coded
     :param split: Axis and planes of the frame stack
     :param looks: How far the search for it has got
+    :param head_sum: Checksum of all that came so far but the version, and of the number of chunks
     :param lock: The lock
     :param chunks: Sealed chunks and the one that was open, or None
     :return: The column
     """
     if version != _FORMAT:
         raise StorageError(
-            f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the version "
-            "of sb3-extra-buffers that saved them"
+            f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the "
+            "version of sb3-extra-buffers that saved them"
         )
     try:
+        if head_sum != _sum_of_head((shape, obs_shape, dtype, spec, split, looks), len(chunks)):
+            raise ValueError("their description is not what was saved")
         rows, n_envs, views, chunk_rows = shape
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype).itemsize, *split)
         if layout.length % layout.group:
             raise ValueError(f"{layout.length} planes do not split into frames of {layout.group}")
         frames = _make(rows, n_envs, views, chunk_rows, layout, np.dtype(dtype), spec, lock)
+        frames.writes, frames.next_look = looks
+        *sealed, last = (chunk if chunk is None or type(chunk) is bytes else bytes(memoryview(chunk)) for chunk in chunks)
     except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError, AttributeError) as error:
         raise StorageError(f"the saved observations are damaged: {error}; load another copy of the file") from error
-    *sealed, last = chunks
     for chunk in sealed:
-        frames.adopt(bytes(chunk))
+        if chunk is None:
+            raise StorageError("the saved observations are damaged: a chunk is missing; load another copy of the file")
+        frames.adopt(chunk)
     if last is not None:
-        frames.resume(bytes(last))
-    frames.writes, frames.next_look = looks
+        frames.resume(last)
     return frames
 
 

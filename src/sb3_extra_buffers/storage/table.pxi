@@ -94,7 +94,7 @@ cdef class PlainColumn:
             else:
                 self._kind = FLAGS
                 return 0
-        if self.accept is not None:
+        if self.accept is not None and not (self._fits(value) and cnp.PyArray_TYPE(value) == cnp.PyArray_TYPE(self.array)):
             value = self.accept(value)
         if self._fits(value):
             self._kind = self._kind_of(value)

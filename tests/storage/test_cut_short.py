@@ -1,4 +1,4 @@
-"""What must not go wrong unnoticed: key frames in memory that is used again, writes that are cut short."""
+"""What must not go wrong unnoticed: key frames of chunks that are gone, writes that are cut short anywhere."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from observation_streams import METHODS, Stack, Stream
-from store_kit import Ring, head_of, image_of, limits, never_give_up_stack, store_by, watch_codecs
+from frames_kit import QUICK_METHODS, REFERENCE, Ring, contents_of, frames_of_array, split_by, watch_codecs
+from observation_streams import Stack, Stream
 
 import sb3_extra_buffers
 from sb3_extra_buffers.storage import CompressedArray
 from sb3_extra_buffers.storage.layout import FrameLayout
 
-REFERENCE = [method for method in METHODS if str(method).startswith("delta")]
-QUICK_METHODS = [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")]
-
 
 @pytest.mark.parametrize("n_envs", [1, 2])
 @pytest.mark.parametrize("method", REFERENCE)
-def test_a_key_frame_is_not_taken_for_one_that_lay_there_before(method: str, n_envs: int) -> None:
+def test_a_key_frame_is_not_taken_for_one_that_is_gone(method: str, n_envs: int) -> None:
     """
     Frames that a codec halves but patches do not fit, as in a first-person view, and one that comes again, as the first of
-    each episode: it looks like a key frame of old, whose segment has been used again since.
+    each episode: it looks like a key frame of old, whose chunk has gone since.
     """
     rng = np.random.default_rng(0)
     array = CompressedArray((60, n_envs), np.uint8, (84, 84), compression_method=method)
@@ -39,24 +36,6 @@ def test_a_key_frame_is_not_taken_for_one_that_lay_there_before(method: str, n_e
         array[row] = twin[row]
         if step % 20 == 0:
             np.testing.assert_array_equal(np.asarray(array), twin)
-
-
-def test_compacting_is_not_asked_for_again_at_once() -> None:
-    """Stacks that do not follow each other: all of their frames are in use, though each is counted by its newest only."""
-    stream = Stream(0, 1, (1, 16, 16), np.uint8, "noise", Stack(4, 0))
-    array = CompressedArray((400, 1, *stream.obs_shape), np.uint8, stream.obs_shape)
-    twin = np.zeros(array.shape, np.uint8)
-    for row in range(8):
-        array[row] = twin[row] = stream.step()[0]  # in order at first, so that the stack is found
-    rng = np.random.default_rng(0)
-    core = array._store.core
-    rebuilt = core.work[0]
-    for step in range(4000):
-        row = (8 + step) % 400
-        twin[row] = rng.integers(0, 256, twin[row].shape, dtype=np.uint8)
-        array[row] = twin[row]
-    np.testing.assert_array_equal(np.asarray(array), twin)
-    assert core.work[0] - rebuilt <= 4
 
 
 @pytest.mark.parametrize("method", ["delta"])
@@ -82,25 +61,6 @@ def test_one_hard_frame_does_not_make_all_reading_slow(method: str, monkeypatch:
         assert bool(calls) == hard
 
 
-@pytest.mark.parametrize("method", ["none", *REFERENCE])
-def test_patterns_are_dropped_in_a_wide_index_too(method: str) -> None:
-    with limits(narrow_patterns=40):
-        rng = np.random.default_rng(0)
-        shape = (8, 32)
-        array = CompressedArray((60, 1), np.uint8, shape, compression_method=method)
-        never_give_up_stack(array._store)
-        store_by(array._store, FrameLayout(shape, 1, 0, 1))
-        frames = rng.integers(1, 256, shape, dtype=np.uint8)
-        most = 0
-        for step in range(3000):
-            obs = rng.permutation(frames)[None]
-            array[step % 60] = obs
-            np.testing.assert_array_equal(array[step % 60], obs)
-            most = max(most, head_of(array._store)["n_patterns"])
-        assert image_of(array._store).indexes[0]["wide"]
-        assert most < 6 * 60
-
-
 class Cut(BaseException):
     """What Ctrl-C is."""
 
@@ -112,7 +72,7 @@ def cut_after(lines: int) -> Any:
     """
     Make a trace that raises once.
 
-    :param lines: After so many lines of the package: of the store, and of the codecs that the core calls back
+    :param lines: After so many lines of the package: of the column, and of the codecs that the core calls back
     """
     passed = 0
 
@@ -148,7 +108,7 @@ def add_with(ring: Ring, trace: Any, again: bool) -> bool:
         cut = True
     finally:
         sys.settrace(before)
-    got = np.stack([ring.read(which)[ring.row] for which in (0, 1)])
+    got = contents_of(ring.frames)[:, ring.row]
     assert got.tobytes() in (ring.twins[:, ring.row].tobytes(), np.stack(pair).tobytes())
     if again or not cut:
         ring.write(pair)
@@ -177,41 +137,13 @@ def test_a_write_that_is_cut_short(method: str, depth: int, content: str) -> Non
     ring.check()
 
 
-@pytest.mark.parametrize("method", QUICK_METHODS)
-def test_frames_of_an_observation_that_is_being_put_together_are_in_use(method: str) -> None:
-    """
-    After darkness no entry refers to a frame; storing the second one must not take back the first.
-
-    A segment holds a few frames only, and how many came before decides at which frame of the observation the next one is
-    begun: then it is asked what is in use.
-    """
-    rng = np.random.default_rng(0)
-    with limits(min_segment=1 << 9, first_room=2):
-        for before in range(24):
-            array = CompressedArray((3, 1), np.uint8, (4, 32, 32), compression_method=method)
-            store_by(array._store, FrameLayout((4, 32, 32), 1, 0, 1))
-            never_give_up_stack(array._store)
-            for number in range(before):
-                obs = np.zeros((1, 4, 32, 32), np.uint8)
-                obs[0, number % 4] = rng.integers(0, 256, (32, 32))
-                array[number % 2] = obs
-            for row in (0, 1, 2, 0):
-                array[row] = np.zeros((1, 4, 32, 32), np.uint8)
-            obs = rng.integers(0, 256, (1, 4, 32, 32), dtype=np.uint8)
-            array[1] = obs
-            np.testing.assert_array_equal(array[1], obs)
-            for _ in range(6):  # what was taken back is used again
-                array[2] = rng.integers(0, 256, (1, 4, 32, 32), dtype=np.uint8)
-                np.testing.assert_array_equal(array[1], obs)
-
-
 @pytest.mark.parametrize("lead", [(10,), (10, 2, 3)])
 def test_rows_of_other_axes(lead: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     array = CompressedArray(lead, np.uint8, (1, 8, 8), compression_method=QUICK_METHODS[-1])
     for row in range(3):
         obs = rng.integers(0, 256, (*lead[1:], 1, 8, 8), dtype=np.uint8).swapaxes(-1, -2)
-        array.write_row(row, obs)
+        array[row] = obs
         np.testing.assert_array_equal(array[row], obs)
 
 
@@ -220,7 +152,7 @@ def test_darkness_at_the_beginning(method: str) -> None:
     """After a reset everything is dark, and the first frame is the one that was the last before it."""
     rng = np.random.default_rng(0)
     array = CompressedArray((6, 1), np.uint8, (3, 12, 12), compression_method=method)
-    store_by(array._store, FrameLayout((3, 12, 12), 1, 0, 1))
+    split_by(frames_of_array(array), FrameLayout((3, 12, 12), 1, 0, 1))
     frame = rng.integers(1, 256, (12, 12), dtype=np.uint8)
     for _ in range(3):
         obs = np.zeros((1, 3, 12, 12), np.uint8)
