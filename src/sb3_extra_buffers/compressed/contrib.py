@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +26,8 @@ from sb3_extra_buffers.storage._core import PlainColumn
 from sb3_extra_buffers.storage.masks import PackedMasks
 
 if TYPE_CHECKING:
+    from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+    from stable_baselines3.common.type_aliases import GymEnv, Schedule
     from typing_extensions import Unpack
 
     from sb3_extra_buffers.compressed.options import RolloutOptions
@@ -169,19 +172,54 @@ class CompressedRecurrentPPO(RecurrentPPO):
     :param rollout_buffer_kwargs: Options of the buffer, for example ``{"compression_method": "zstd-5"}``
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        rollout_buffer_class: type[RolloutBuffer] | None = None,
-        rollout_buffer_kwargs: dict[str, Any] | None = None,
-        _init_setup_model: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs, _init_setup_model=False)  # type: ignore[misc]
-        self.rollout_buffer_class = rollout_buffer_class
-        self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
-        if _init_setup_model:
-            self._setup_model()
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            policy: str | type[RecurrentActorCriticPolicy],
+            env: GymEnv | str,
+            learning_rate: float | Schedule = 3e-4,
+            n_steps: int = 128,
+            batch_size: int | None = 128,
+            n_epochs: int = 10,
+            gamma: float = 0.99,
+            gae_lambda: float = 0.95,
+            clip_range: float | Schedule = 0.2,
+            clip_range_vf: float | Schedule | None = None,
+            normalize_advantage: bool = True,
+            ent_coef: float = 0.0,
+            vf_coef: float = 0.5,
+            max_grad_norm: float = 0.5,
+            use_sde: bool = False,
+            sde_sample_freq: int = -1,
+            target_kl: float | None = None,
+            stats_window_size: int = 100,
+            tensorboard_log: str | None = None,
+            policy_kwargs: dict[str, Any] | None = None,
+            verbose: int = 0,
+            seed: int | None = None,
+            device: th.device | str = "auto",
+            *,
+            rollout_buffer_class: type[RolloutBuffer] | None = None,
+            rollout_buffer_kwargs: dict[str, Any] | None = None,
+            _init_setup_model: bool = True,
+        ) -> None: ...
+
+    else:
+
+        def __init__(
+            self,
+            *args: Any,
+            rollout_buffer_class: type[RolloutBuffer] | None = None,
+            rollout_buffer_kwargs: dict[str, Any] | None = None,
+            _init_setup_model: bool = True,
+            **kwargs: Any,
+        ) -> None:
+            super().__init__(*args, **kwargs, _init_setup_model=False)
+            self.rollout_buffer_class = rollout_buffer_class
+            self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
+            if _init_setup_model:
+                self._setup_model()
 
     def _setup_model(self) -> None:
         n_steps, self.n_steps = self.n_steps, 1
@@ -203,3 +241,14 @@ class CompressedRecurrentPPO(RecurrentPPO):
             n_envs=self.n_envs,
             **self.rollout_buffer_kwargs,
         )
+
+
+def _with_buffer_options() -> inspect.Signature:
+    """What ``RecurrentPPO`` of the installed version takes, and what buffer to use."""
+    theirs = inspect.signature(RecurrentPPO).parameters.values()
+    ours = list(inspect.signature(CompressedRecurrentPPO.__init__).parameters.values())
+    options = [option for option in ours if option.name.startswith("rollout_buffer_")]
+    return inspect.Signature([*theirs, *options])
+
+
+CompressedRecurrentPPO.__signature__ = _with_buffer_options()  # type: ignore[attr-defined]

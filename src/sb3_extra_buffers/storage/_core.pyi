@@ -88,7 +88,9 @@ class PlainColumn:
     reshapes: bool
     accept: Callable[[Any], Any] | None
 
-    def __init__(self, array: npt.NDArray[Any], reshapes: bool = False, accept: Callable[[Any], Any] | None = None) -> None: ...
+    def __init__(
+        self, array: npt.NDArray[Any], reshapes: bool = False, accept: Callable[[Any], Any] | None = None
+    ) -> None: ...
     def set_array(self, array: npt.NDArray[Any]) -> None: ...
 
 class Table:
