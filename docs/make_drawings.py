@@ -326,7 +326,9 @@ def draw_ring(ax: Any, rows: int, ring_rows: int, y: float) -> tuple[float, floa
     :return: Left and right of the chunk that is shown larger
     """
     width, height, x = 9.9 / 7, 0.62, 0.2
-    shown: list[int | str] = [0, 1, 2, "…", 30, "open", 32, "…", 62]
+    count = -(-ring_rows // rows)
+    middle = count // 2
+    shown: list[int | str] = [0, 1, 2, "…", middle - 1, "open", middle + 1, "…", count - 1]
     ax.text(5.75, y + 1.2, "the ring: rows of all environments, in chunks", ha="center", fontsize=11)
     for place in shown:
         if place == "…":
