@@ -1,8 +1,9 @@
 """
 A decoder for chunks in plain Python, written from ``docs/format.md`` alone.
 
-It is slow and checks little beside the checksums: what it is for is to say what the bytes mean, and to disagree with the compiled
-core where that does not do what the page says. The offsets that it keeps are for tests that damage a chunk at a certain place.
+It is slow and checks little beside the checksums: what it is for is to say what the bytes mean, and to disagree with the
+compiled core where that does not do what the page says. The offsets that it keeps are for tests that damage a chunk at a
+certain place.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ class ChunkDecoder:
         self.classes = [(self._take("H")[0], self._take(f"{self.views * self.depth}h")) for _ in range(head["n_classes"])]
         assert self._pos == len(chunk) - FOOTER_BYTES, "there is more than belongs to it"
         self.lanes = [
-            Lane(groups[i], exceptions[i], counts[i], amounts[i][2]) for i in range(head["n_streams"])  # type: ignore[arg-type]
+            Lane(groups[i], exceptions[i], counts[i], amounts[i][2])
+            for i in range(head["n_streams"])  # type: ignore[arg-type]
         ]
         assert sum(lane[0] for lane in amounts) == head["n_groups"]
         assert sum(lane[1] for lane in amounts) == head["n_exceptions"]

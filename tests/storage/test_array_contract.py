@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames_kit import frames_of_array
 from hypothesis import given
 from hypothesis import strategies as st
 from observation_streams import METHODS, Stack, Stream, assert_same_bits
-from frames_kit import frames_of_array
 
 from sb3_extra_buffers.storage import CompressedArray, MemoryUsage
 

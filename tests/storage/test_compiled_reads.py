@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from observation_streams import Stack, Stream
 from frames_kit import Ring, make_column, split_by, watch_codecs
+from observation_streams import Stack, Stream
 
 from sb3_extra_buffers.storage import CompressedArray
 from sb3_extra_buffers.storage.layout import FrameLayout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import struct
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -107,17 +108,13 @@ def use(ring: Ring, data: bytes) -> None:
                     continue
             memory = [np.full(80 * 216 + 512, 0x5C, np.uint8) for _ in range(2)]
             outs = [part[256:-256].reshape(80, 3, 9, 8) for part in memory]
-            try:
+            with suppress(StorageError):
                 column.read(rows, envs, outs[0], 0, outs[1])
-            except StorageError:
-                pass
             for part in memory:
                 assert (part[:256] == 0x5C).all() and (part[-256:] == 0x5C).all(), "written out of bounds"
         column.usage()
-        try:
+        with suppress(StorageError):
             pickle.loads(pickle.dumps(column))
-        except StorageError:
-            pass
         column.clear()
         column.write(0, ring.twins[0][3])
         assert contents_of(column)[0, 0].tobytes() == ring.twins[0][3].tobytes(), "as good as new"
@@ -169,7 +166,7 @@ def test_every_number_of_the_header_may_be_any_other(method: str) -> None:
 
 
 def test_a_chunk_of_other_observations_is_refused() -> None:
-    ring, chunks = filled("delta")
+    _, chunks = filled("delta")
     others: list[Any] = [
         make_column((3, 9, 9), n_envs=2, method="delta", rows=40),
         make_column((3, 9, 8), n_envs=3, method="delta", rows=40),
@@ -212,7 +209,7 @@ def test_empty_chunks_do_nothing() -> None:
                 look(chunk)  # type: ignore[operator]
 
 
-# -- what is pickled around chunks -----------------------------------------------------------------------------------------------
+# -- what is pickled around chunks -----------------------------------------------------------------
 
 
 def test_hostile_arguments_are_refused() -> None:
@@ -223,15 +220,41 @@ def test_hostile_arguments_are_refused() -> None:
     spec = usual[4]
     wrong: dict[str, list[Any]] = {
         "version": [0, 2, None, "1"],
-        "shape": [None, (), (0, 2, 2, 16), (-1, 2, 2, 16), (2**62, 2, 2, 16), (40, 0, 2, 16), (40, 2, 3, 16), (40, 2, 2, -1), 5],
+        "shape": [
+            None,
+            (),
+            (0, 2, 2, 16),
+            (-1, 2, 2, 16),
+            (2**62, 2, 2, 16),
+            (40, 0, 2, 16),
+            (40, 2, 3, 16),
+            (40, 2, 2, -1),
+            5,
+        ],
         "obs_shape": [None, (), (0,), (-3, 9, 8), (3, 9), (2**40, 2**40), ("a",), (3, 9, 8) * 20],
         "dtype": [None, "O", "V0", np.dtype("u2"), object(), "U"],
-        "spec": [None, 3, CoderSpec("nothing", spec.elem_type, spec.runs_type), CoderSpec("none", spec.elem_type, spec.runs_type)],
+        "spec": [
+            None,
+            3,
+            CoderSpec("nothing", spec.elem_type, spec.runs_type),
+            CoderSpec("none", spec.elem_type, spec.runs_type),
+        ],
         "split": [None, (0, 0), (9, 1), (0, -1), (0, 2), (0, 2**70), ()],
         "looks": [None, (), (1,), (2**70, 0), ("a", "b")],
         "head_sum": [None, 0, "x"],
         "lock": [None, 5, object()],
-        "chunks": [(), None, 5, (None, None), (b"", None), (5, None), (2**50, None), (usual[-1][0],) * 3, ("text",), usual[-1][:-1]],
+        "chunks": [
+            (),
+            None,
+            5,
+            (None, None),
+            (b"", None),
+            (5, None),
+            (2**50, None),
+            (usual[-1][0],) * 3,
+            ("text",),
+            usual[-1][:-1],
+        ],
     }
     from sb3_extra_buffers.storage.frames import _sum_of_head
 
@@ -249,7 +272,10 @@ def test_hostile_arguments_are_refused() -> None:
                     frames = restore_frames(*arguments)
                 except (StorageError, TypeError, ValueError, MemoryError):
                     continue
-                assert (name, mends) in (("head_sum", True), ("looks", True), ("chunks", True), ("chunks", False)), (name, value)
+                assert (name, mends) in (("head_sum", True), ("looks", True), ("chunks", True), ("chunks", False)), (
+                    name,
+                    value,
+                )
                 contents_of(frames)
 
 

@@ -6,8 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from observation_streams import Stack, Stream
 from frames_kit import Ring, frames_of_array, make_column, read_column, watch_codecs
+from observation_streams import Stack, Stream
 from reference_decoder import PACKED, ChunkDecoder
 
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd

@@ -1,4 +1,4 @@
-"""What ``docs/format.md`` says is what the core does: a decoder written from that page reads the same observations from chunks."""
+"""What ``docs/format.md`` says is what the core does: a decoder written from that page reads the same from chunks."""
 
 from __future__ import annotations
 
@@ -210,7 +210,9 @@ def test_numbers_in_the_header() -> None:
         )
         assert head["n_streams"] == head["views"] == 2
     ends = [at + struct.calcsize(kind) for _, at, kind in HEADER]
-    assert ends[-1] == reference_decoder.HEADER_BYTES and all(end <= at for end, (_, at, _) in zip(ends, HEADER[1:], strict=False))
+    assert ends[-1] == reference_decoder.HEADER_BYTES and all(
+        end <= at for end, (_, at, _) in zip(ends, HEADER[1:], strict=False)
+    )
 
 
 def test_blobs_end_with_a_checksum() -> None:

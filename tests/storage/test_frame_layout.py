@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames_kit import column_for, make_column, read_column, split_by
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from observation_streams import Stack, Stream
-from frames_kit import column_for, make_column, read_column, split_by
 from reference_decoder import CAN_TURN, ChunkDecoder
 
 from sb3_extra_buffers.storage.layout import MIN_FRAME_BYTES, FrameLayout, c_order, candidates, memory_order

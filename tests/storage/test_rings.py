@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames_kit import Ring, frames_of_array, split_by
 from hypothesis import given
 from hypothesis import strategies as st
 from observation_streams import CONTENTS, METHODS, PRESENTATIONS, Stack, Stream, assert_same_bits, frames_of, present
-from frames_kit import Ring, frames_of_array, split_by
 
 from sb3_extra_buffers.storage import CompressedArray
 from sb3_extra_buffers.storage.layout import FrameLayout
-
 
 steps = st.lists(
     st.one_of(
@@ -82,9 +81,7 @@ def test_rings(
     lonely=st.sampled_from([0.01, 0.1, 1.0]),
     writes=st.integers(1, 300),
 )
-def test_arrays_written_anywhere(
-    method: str | None, seed: int, lead: tuple[int, ...], lonely: float, writes: int
-) -> None:
+def test_arrays_written_anywhere(method: str | None, seed: int, lead: tuple[int, ...], lonely: float, writes: int) -> None:
     """Cells in any order, most of them in a few places, the others hardly ever."""
     rng = np.random.default_rng(seed)
     frames = [frames_of(content, rng, (6, 8), np.uint8) for content in ("noise", "noise", "noise", *CONTENTS)]

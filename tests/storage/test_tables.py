@@ -250,9 +250,7 @@ def test_what_does_not_fit_changes_nothing(what: str) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, MemoryError, CodecError])
 @pytest.mark.parametrize("method", QUICK_METHODS)
-def test_a_codec_that_fails_for_any_column(
-    method: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_codec_that_fails_for_any_column(method: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for the second column of frames, when the first has been coded already."""
     left = [-1]
 
@@ -308,7 +306,7 @@ def test_memory_that_is_refused_for_any_column(method: str) -> None:
     assert failed > 8
 
 
-# -- arrays of somebody else -----------------------------------------------------------------------------------------------------
+# -- arrays of somebody else -----------------------------------------------------------------------
 
 
 def test_arrays_may_be_replaced() -> None:
@@ -365,7 +363,7 @@ def test_cells_that_there_are_not(cell: tuple[int, int]) -> None:
     kit.check()
 
 
-# -- reads that are finished later ---------------------------------------------------------------------------------------------------
+# -- reads that are finished later -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", QUICK_METHODS)

@@ -55,7 +55,7 @@ def ring_of(method: str, depth: int) -> Ring:
 
 def is_whole(ring: Ring, frames: Frames, pair: Any) -> bool:
     """
-    Look at a column one of whose rows was being written: all others are as they were, and that one is wholly new or wholly old.
+    Look at a column one of whose rows was being written: that one is wholly new or wholly old, all others are as they were.
 
     :return: Whether it is new
     """
@@ -268,7 +268,7 @@ def test_in_the_middle_of_a_read(method: str, depth: int, codecs: CodecCalls) ->
 
 @pytest.mark.parametrize("method", QUICK_METHODS)
 def test_a_table_that_is_saved_and_read_in_the_middle_of_a_row(method: str, codecs: CodecCalls) -> None:
-    """A signal handler comes when one column has been coded and another is being coded: it sees the rows before, in all columns."""
+    """A signal handler comes when one column has been coded and another is being coded: it sees no column's new row."""
     kit = TableKit(method, rows=ROWS)
     kit.add(50)
     looked = 0

@@ -26,6 +26,8 @@ from sb3_extra_buffers.storage._core import PlainColumn
 from sb3_extra_buffers.storage.masks import PackedMasks
 
 if TYPE_CHECKING:
+    from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+    from stable_baselines3.common.type_aliases import GymEnv, Schedule
     from typing_extensions import Unpack
 
     from sb3_extra_buffers.compressed.options import RolloutOptions
@@ -37,6 +39,7 @@ class _Maskable(TableRollout):
     _samples_floats: ClassVar[bool] = False
 
     action_masks: Any
+    mask_dims: int
 
     def _fresh_attributes(self) -> dict[str, Any]:
         # SB3-Contrib knows how many actions there are to be masked.
@@ -48,20 +51,20 @@ class _Maskable(TableRollout):
         self._mask_column = PlainColumn(PackedMasks((self.buffer_size, self.n_envs, self.mask_dims)).bits)
         return {**super()._plain_columns(), None: self._mask_column}  # type: ignore[dict-item]
 
-    def _values(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> tuple[Any, ...]:
+    def _values(self, *given: Any, action_masks: Any = None, **more: Any) -> tuple[Any, ...]:
         if self._mask_column.array is not self.action_masks.bits:  # since it was reset or loaded
             self._mask_column.set_array(self.action_masks.bits)
         if action_masks is None:
             action_masks = np.ones((self.n_envs, self.mask_dims), dtype=np.bool_)
         packed = self.action_masks.pack(action_masks.reshape((self.n_envs, self.mask_dims)))
-        return *super()._values(*args, **kwargs), packed
+        return *super()._values(*given, **more), packed
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
         with self._lock:
             self._refuse_if_reset()
             masks = self.action_masks[batch_inds].reshape(-1, self.mask_dims)
             samples = super()._get_samples(batch_inds, env)
-        kind = MaskableRolloutBufferSamples if self._fields[0].key is None else MaskableDictRolloutBufferSamples
+        kind: Any = MaskableRolloutBufferSamples if self._fields[0].key is None else MaskableDictRolloutBufferSamples
         return kind(*samples, self._tensor(masks))
 
     def _state_to_save(self) -> dict[str, Any]:
@@ -95,6 +98,8 @@ class _Recurrent(TableRollout):
     the critic *are* those of the actor, until a state differs.
     """
 
+    _shared: dict[str, str]
+
     def __init__(
         self,
         buffer_size: int,
@@ -120,8 +125,8 @@ class _Recurrent(TableRollout):
         states = np.zeros(self.hidden_state_shape, dtype=np.float32)  # those of this buffer may be flattened
         return {**super()._plain_columns(), **{name: PlainColumn(states) for name in _STATES}}
 
-    def _values(self, *args: Any, lstm_states: RNNStates, **kwargs: Any) -> tuple[Any, ...]:
-        values = super()._values(*args, **kwargs)
+    def _values(self, *given: Any, lstm_states: RNNStates, **more: Any) -> tuple[Any, ...]:
+        values = super()._values(*given, **more)
         states = [np.array(state.cpu().numpy()) for part in (lstm_states.pi[:2], lstm_states.vf[:2]) for state in part]
         for (critic, actor), pi, vf in zip(_STATE_PAIRS, states[:2], states[2:], strict=True):
             if critic in self._shared and pi.tobytes() != vf.tobytes():
@@ -140,7 +145,8 @@ class _Recurrent(TableRollout):
             self._refuse_if_reset()
             for critic, actor in self._shared.items():
                 setattr(self, critic, getattr(self, actor))
-            return self._finish(super(TableRollout, self)._get_samples(*args, **kwargs), ALL_FLOATS)
+            theirs: Any = super(TableRollout, self)
+            return self._finish(theirs._get_samples(*args, **kwargs), ALL_FLOATS)
 
 
 class CompressedRecurrentRolloutBuffer(_Recurrent, RecurrentRolloutBuffer):  # type: ignore[misc]
@@ -166,19 +172,54 @@ class CompressedRecurrentPPO(RecurrentPPO):
     :param rollout_buffer_kwargs: Options of the buffer, for example ``{"compression_method": "zstd-5"}``
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        rollout_buffer_class: type[RolloutBuffer] | None = None,
-        rollout_buffer_kwargs: dict[str, Any] | None = None,
-        _init_setup_model: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs, _init_setup_model=False)  # type: ignore[misc]
-        self.rollout_buffer_class = rollout_buffer_class
-        self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
-        if _init_setup_model:
-            self._setup_model()
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            policy: str | type[RecurrentActorCriticPolicy],
+            env: GymEnv | str,
+            learning_rate: float | Schedule = 3e-4,
+            n_steps: int = 128,
+            batch_size: int | None = 128,
+            n_epochs: int = 10,
+            gamma: float = 0.99,
+            gae_lambda: float = 0.95,
+            clip_range: float | Schedule = 0.2,
+            clip_range_vf: float | Schedule | None = None,
+            normalize_advantage: bool = True,
+            ent_coef: float = 0.0,
+            vf_coef: float = 0.5,
+            max_grad_norm: float = 0.5,
+            use_sde: bool = False,
+            sde_sample_freq: int = -1,
+            target_kl: float | None = None,
+            stats_window_size: int = 100,
+            tensorboard_log: str | None = None,
+            policy_kwargs: dict[str, Any] | None = None,
+            verbose: int = 0,
+            seed: int | None = None,
+            device: th.device | str = "auto",
+            *,
+            rollout_buffer_class: type[RolloutBuffer] | None = None,
+            rollout_buffer_kwargs: dict[str, Any] | None = None,
+            _init_setup_model: bool = True,
+        ) -> None: ...
+
+    else:
+
+        def __init__(
+            self,
+            *args: Any,
+            rollout_buffer_class: type[RolloutBuffer] | None = None,
+            rollout_buffer_kwargs: dict[str, Any] | None = None,
+            _init_setup_model: bool = True,
+            **kwargs: Any,
+        ) -> None:
+            super().__init__(*args, **kwargs, _init_setup_model=False)
+            self.rollout_buffer_class = rollout_buffer_class
+            self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
+            if _init_setup_model:
+                self._setup_model()
 
     def _setup_model(self) -> None:
         n_steps, self.n_steps = self.n_steps, 1
@@ -200,3 +241,14 @@ class CompressedRecurrentPPO(RecurrentPPO):
             n_envs=self.n_envs,
             **self.rollout_buffer_kwargs,
         )
+
+
+def _with_buffer_options() -> inspect.Signature:
+    """What ``RecurrentPPO`` of the installed version takes, and what buffer to use."""
+    theirs = inspect.signature(RecurrentPPO).parameters.values()
+    ours = list(inspect.signature(CompressedRecurrentPPO.__init__).parameters.values())
+    options = [option for option in ours if option.name.startswith("rollout_buffer_")]
+    return inspect.Signature([*theirs, *options])
+
+
+CompressedRecurrentPPO.__signature__ = _with_buffer_options()  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sb3_extra_buffers.compressed.options import CompressionOptions
 
 
-class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):  # type: ignore[misc]
+class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     """
     ``HerReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 

@@ -81,7 +81,7 @@ class CompressedNStepReplayBuffer(TableNStep, NStepReplayBuffer):
     """
 
 
-class CompressedDictNStepReplayBuffer(TableNStep, NStepReplayBuffer, DictReplayBuffer):  # type: ignore[misc]
+class CompressedDictNStepReplayBuffer(TableNStep, NStepReplayBuffer, DictReplayBuffer):
     """
     N-step returns for Dict observations, which SB3 does not have: returns, dones and discounts are those of
     ``NStepReplayBuffer``, observations come as in ``DictReplayBuffer``; small keys are stored as they are.

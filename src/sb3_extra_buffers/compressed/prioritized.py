@@ -176,7 +176,7 @@ class TablePrioritized(TableNStep):
             self.__dict__.update(new)
 
 
-class PrioritizedReplayBuffer(TablePrioritized, NStepReplayBuffer):
+class PrioritizedReplayBuffer(TablePrioritized, NStepReplayBuffer):  # type: ignore[misc]
     """
     SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
 

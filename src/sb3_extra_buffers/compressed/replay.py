@@ -146,7 +146,7 @@ class CompressedReplayBuffer(TableReplay, ReplayBuffer):
     """
 
 
-class CompressedDictReplayBuffer(TableReplay, DictReplayBuffer):  # type: ignore[misc]
+class CompressedDictReplayBuffer(TableReplay, DictReplayBuffer):
     """
     ``DictReplayBuffer`` with compressed observations; small keys are stored as they are.
 

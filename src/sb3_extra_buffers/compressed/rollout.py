@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
@@ -41,6 +42,11 @@ class TableRollout(TableBuffer):
     gamma: float
     gae_lambda: float
     generator_ready: bool
+    actions: npt.NDArray[Any]
+    values: npt.NDArray[np.float32]
+    log_probs: npt.NDArray[np.float32]
+    advantages: npt.NDArray[np.float32]
+    returns: npt.NDArray[np.float32]
 
     def __init__(
         self,
@@ -105,8 +111,11 @@ class TableRollout(TableBuffer):
                     explain_step(error, self.n_envs, dict(zip(_STEP, given, strict=True)) | more)
                 raise
 
-    def _values(self, action: Any, reward: Any, episode_start: Any, value: Any, log_prob: Any) -> tuple[Any, ...]:
+    def _values(self, *given: Any, **more: Any) -> tuple[Any, ...]:
         """All of a step but its observations, in the order of the table's values."""
+        action, reward, episode_start, value, log_prob = given
+        if more:
+            raise TypeError(f"{type(self).__name__}.add() got an unexpected keyword argument {next(iter(more))!r}")
         if len(log_prob.shape) == 0:
             log_prob = log_prob.reshape(-1, 1)
         return action, reward, episode_start, value.clone().cpu().numpy().flatten(), log_prob.clone().cpu().numpy()
@@ -161,9 +170,9 @@ class TableRollout(TableBuffer):
             self.observations = {k: flat(part) for k, part in observations.items()} if is_dict else flat(observations)
 
 
-class CompressedRolloutBuffer(TableRollout, RolloutBuffer):  # type: ignore[misc]
+class CompressedRolloutBuffer(TableRollout, RolloutBuffer):
     """``RolloutBuffer`` with compressed observations; takes its arguments and yields the same minibatches."""
 
 
-class CompressedDictRolloutBuffer(TableRollout, DictRolloutBuffer):  # type: ignore[misc]
+class CompressedDictRolloutBuffer(TableRollout, DictRolloutBuffer):
     """``DictRolloutBuffer`` with compressed observations; small keys are stored as they are."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
 from sb3_extra_buffers.storage import Frames, StorageError, StoreLock
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.frames import freeze_frames
+from sb3_extra_buffers.storage.frames import FrozenFrames, freeze_frames
 
 FORMAT = 2
 """Version of what a saved buffer consists of; what an older version has saved is refused."""
@@ -43,20 +47,21 @@ class SavedAtOnce(BaseBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            state: dict[str, Any] = _frozen(self._state_to_save(), {})
-        return {**state, "saved_format": FORMAT, "saved_checksum": _checksum_of(state)}
+            return {**_frozen(self._state_to_save(), {}), "saved_format": FORMAT}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        version, expected = state.pop("saved_format", None), state.pop("saved_checksum", None)
-        if version != FORMAT:
+        if (version := state.pop("saved_format", None)) != FORMAT:
             raise StorageError(
                 f"this {type(self).__name__} was saved by another version of sb3-extra-buffers (format {version}, not {FORMAT}); "
                 "load it with the version that saved it"
             )
-        if _checksum_of(state) != expected:
-            raise StorageError(f"the saved {type(self).__name__} is damaged; load another copy of the file")
         self._take_saved_state(state)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The state is sealed when all subclasses have added to it or left out what they like, and checked before they see it again.
+        reduced = super().__reduce_ex__(protocol)
+        return (*reduced[:2], _Sealed(reduced[2]), *reduced[3:]) if len(reduced) > 2 else reduced
 
     def __copy__(self) -> Any:
         # As of any object: the copy has attributes of its own, their values are the same, and so is the lock.
@@ -74,6 +79,35 @@ def shallow_copy(buffer: Any) -> Any:
     twin = object.__new__(type(buffer))
     twin.__dict__.update(buffer.__dict__)
     return twin
+
+
+class _Sealed:
+    """
+    A state with its checksum; pickled or copied, it is that state.
+
+    :param state: The state
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_state, (self._state, checksum_of(self._state))
+
+
+def open_state(state: Any, expected: int) -> Any:
+    """
+    Refuse what is not as it was saved.
+
+    :param state: What was loaded
+    :param expected: The checksum of what was saved
+    :return: The same
+    """
+    if checksum_of(state) != expected:
+        raise StorageError("the saved buffer is damaged; load another copy of the file")
+    return state
 
 
 class _Frozen:
@@ -116,6 +150,8 @@ def _frozen(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
     copied: Any = value
     if isinstance(value, np.ndarray):
         copied = value.copy(order="K")
+        if value.dtype.hasobject:
+            copied.flat = [_frozen(part, known) for part in value.flat]
     elif isinstance(value, Frames):
         copied = freeze_frames(value)
     elif cls is th.Tensor and not value.requires_grad:
@@ -145,32 +181,59 @@ def _frozen_object(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
     return copied
 
 
-def _checksum_of(value: Any) -> int:
-    """A checksum of all that is data; objects of others are theirs to check."""
-    parts: list[bytes] = []
+def checksum_of(value: Any) -> int:
+    """
+    Compute a checksum of all that is data; objects of others are theirs to check.
+
+    :param value: Anything
+    :return: The same for what comes back from a file as for what was saved, whatever versions others have
+    """
+    parts: list[str] = []
     _collect(value, parts, set())
-    return checksum(b"".join(parts))
+    return checksum("".join(parts).encode(errors="surrogatepass"))
 
 
-def _collect(value: Any, parts: list[bytes], seen: set[int]) -> None:
-    parts.append(type(value).__name__.encode() if value is None or isinstance(value, (tuple, list, dict)) else b";")
+def _collect(value: Any, parts: list[str], around: set[int]) -> None:
+    kind, text, inner = ("inside itself", "", ()) if id(value) in around else _facts(value)
+    parts.append(f"{kind} {text} {len(inner)};")
+    around.add(id(value))
+    for part in inner:
+        _collect(part, parts, around)
+    around.discard(id(value))
+
+
+def _facts(value: Any) -> tuple[str, str, Sequence[Any]]:
+    """What a value is, its data as text, and what it consists of."""
+    cls, kind = type(value), value.__class__.__name__
     if isinstance(value, np.ndarray):
-        parts.append(f"{value.dtype.str}{value.shape}".encode())
         if value.dtype.hasobject:
-            _collect(value.tolist(), parts, seen)
-        else:
-            parts.append(str(checksum(np.ascontiguousarray(value).reshape(-1).view(np.uint8))).encode())
-    elif isinstance(value, np.generic):
-        parts.append(value.dtype.str.encode() + value.tobytes())
-    elif isinstance(value, np.dtype):
-        parts.append(value.str.encode())
-    elif isinstance(value, (bool, int, float, complex, str, bytes, th.device)):
-        parts.append(repr(value).encode(errors="surrogatepass"))
-    elif isinstance(value, (tuple, list, dict)) and id(value) not in seen:
-        seen.add(id(value))
-        for part in value.items() if isinstance(value, dict) else value:
-            _collect(part, parts, seen)
-    elif isinstance(value, spaces.Box):
-        _collect((value.low, value.high, value.dtype), parts, seen)
-    elif isinstance(value, spaces.Space):
-        parts.append(repr(value).encode())
+            return "ndarray", str(value.shape), value.reshape(-1).tolist()
+        data = checksum(np.ascontiguousarray(value).reshape(-1).view(np.uint8)) if value.size else 0
+        return "ndarray", f"{value.dtype.str} {value.shape} {data}", ()
+    if isinstance(value, np.generic):
+        return kind, f"{value.dtype.str} {value.tobytes().hex()}", ()
+    if isinstance(value, np.dtype):
+        return "dtype", value.str, ()
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, th.device)):
+        return kind, repr(value), ()
+    if isinstance(value, Enum):
+        return kind, value.name, ()
+    if cls is th.Tensor:
+        return kind, f"{value.dtype} {tuple(value.shape)}", [value.detach().cpu().reshape(-1).view(th.uint8).numpy()]
+    if isinstance(value, (FrozenFrames, Frames)):
+        return "Frames", "", ()  # they have checksums themselves
+    if isinstance(value, spaces.Space):
+        inner = [getattr(value, name, None) for name in ("shape", "dtype", "low", "high", "n", "start", "nvec")]
+        return kind, "", [*inner, dict(value.spaces) if isinstance(value, spaces.Dict) else None]
+    if cls.__module__ == LinearSchedule.__module__:
+        return kind, "", [vars(value)]
+    if isinstance(value, CloudpickleWrapper):
+        return kind, "", [value.var]
+    ours = _is_ours(cls)
+    if cls is dict or (ours and isinstance(value, dict)):
+        return kind, "", [part for item in value.items() for part in item]
+    if cls in (tuple, list) or (ours and isinstance(value, tuple)):
+        return kind, "", value
+    if cls is _Frozen:
+        return kind, "", [value.state]
+    return kind, "", [(*value.__reduce_ex__(4), None)[2]] if ours and not isinstance(value, BaseBuffer) else ()

@@ -88,16 +88,19 @@ class PlainColumn:
     reshapes: bool
     accept: Callable[[Any], Any] | None
 
-    def __init__(self, array: npt.NDArray[Any], reshapes: bool = False, accept: Callable[[Any], Any] | None = None) -> None: ...
+    def __init__(
+        self, array: npt.NDArray[Any], reshapes: bool = False, accept: Callable[[Any], Any] | None = None
+    ) -> None: ...
     def set_array(self, array: npt.NDArray[Any]) -> None: ...
 
 class Table:
     rows: int
     n_envs: int
     n_values: int
-    pos: int
-    full: bool
     wraps: bool
+    appended: int
+    failed: int
+    attributes: dict[str, Any]
     lock: StoreLock
     columns: tuple[FrameColumn | PlainColumn, ...]
     names: tuple[str | None, ...]
@@ -119,7 +122,7 @@ class Table:
         wanted: tuple[int, ...] | None = None,
         attributes: dict[str, Any] | None = None,
     ) -> Reading: ...
-    def clear(self) -> None: ...
+    def clear(self, attributes: dict[str, Any] | None = None, replaced: dict[str, Any] | None = None) -> None: ...
 
 def checksum(data: bytes | npt.NDArray[np.uint8]) -> int: ...
 def set_leaves(sums: npt.NDArray[np.float64], leaves: npt.NDArray[np.int64], values: npt.NDArray[np.float64]) -> None: ...

@@ -361,7 +361,9 @@ class CompressedArray:
     def _check_loaded(self) -> None:
         """Refuse what does not fit together. What observations are is not checked: that was done when they were loaded."""
         if self.__dict__.pop("_sum", None) != self._own_sum():
-            raise StorageError("the saved observations are damaged: an array is not what was saved; load another copy of the file")
+            raise StorageError(
+                "the saved observations are damaged: an array is not what was saved; load another copy of the file"
+            )
         frames, lead, cells = self._frames, self._lead, self._cells
         sound = self._frame_shape == frames.obs_shape and 0 <= self._view < frames.views
         if cells is None:

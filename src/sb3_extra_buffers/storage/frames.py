@@ -25,8 +25,8 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     Choose how many rows a chunk has.
 
-    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: with 50 chunks
-    that is 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
+    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: with 50
+    chunks that is 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
 
     :param rows: Rows of the table
     :param wraps: Whether it is a ring
@@ -136,8 +136,8 @@ class FrozenFrames:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
         chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
-        described = *self.head, self._looks
-        return restore_frames, (_FORMAT, *described, _sum_of_head(*described, len(chunks)), self._lock, chunks)
+        described: tuple[Any, ...] = (*self.head, self._looks)
+        return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
 
 
 def sum_of(*values: Any) -> int:
@@ -150,8 +150,9 @@ def sum_of(*values: Any) -> int:
     return checksum(repr(values).encode())
 
 
-def _sum_of_head(shape: Any, obs_shape: Any, dtype: Any, spec: Any, split: Any, looks: Any, n_chunks: int) -> int:
+def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
     """The checksum of all that says what chunks mean."""
+    shape, obs_shape, dtype, spec, split, looks = described
     numbers = [int(number) for part in (shape, obs_shape, split, looks, (n_chunks,)) for number in part]
     types = [np.dtype(kind).str for kind in (dtype, spec.elem_type, spec.runs_type)]
     options = [
@@ -201,11 +202,11 @@ def restore_frames(
     """
     if version != _FORMAT:
         raise StorageError(
-            f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the version "
-            "of sb3-extra-buffers that saved them"
+            f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the "
+            "version of sb3-extra-buffers that saved them"
         )
     try:
-        if head_sum != _sum_of_head(shape, obs_shape, dtype, spec, split, looks, len(chunks)):
+        if head_sum != _sum_of_head((shape, obs_shape, dtype, spec, split, looks), len(chunks)):
             raise ValueError("their description is not what was saved")
         rows, n_envs, views, chunk_rows = shape
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype).itemsize, *split)
