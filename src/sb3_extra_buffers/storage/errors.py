@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class StorageError(RuntimeError):
-    """Stored bytes are damaged: what was asked for cannot be given back."""
+    """Stored bytes are damaged: what is wanted cannot be given back."""
