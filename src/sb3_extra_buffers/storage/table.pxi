@@ -47,7 +47,7 @@ cdef class PlainColumn:
                 f"not one of shape {np.shape(array)} and type {array.dtype}"
             )
         if self.array is not None and np.shape(self.array) != np.shape(array):
-            raise ValueError(f"a column of shape {np.shape(self.array)} cannot become one of shape {np.shape(array)}")
+            raise ValueError(f"a column of shape {np.shape(self.array)} cannot be replaced by one of shape {np.shape(array)}")
         self._row_bytes = cnp.PyArray_STRIDE(array, 0)
         self._elements = cnp.PyArray_SIZE(array) // max(cnp.PyArray_DIM(array, 0), 1)
         self.array = array
@@ -367,7 +367,7 @@ cdef class Table:
         Forget all rows, in one step.
 
         :param attributes: See above
-        :param replaced: What is put into that dict at the same time, such as new arrays; by default, plain columns become zeros
+        :param replaced: What is put into that dict at the same time, such as new arrays; by default, plain columns are set to zeros
         """
         self._begin_change()
         try:
