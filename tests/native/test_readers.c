@@ -4,16 +4,14 @@
  */
 #include "support.h"
 
-#include "../../src/sb3_extra_buffers/_native/frametable.h"
-
 #include <pthread.h>
 
 enum { STREAMS = 2, ROWS = 100, CHUNK_ROWS = 32, READERS = 3, BATCH = 160, STEPS = 1200, SIDE = 64, OBS = 4 * SIDE * SIDE };
 
-static const fl_layout LAYOUT = {1, 1, 4, SIDE * SIDE, 1, SIDE, true, false};
+static const ft_layout LAYOUT = {1, 1, 4, SIDE * SIDE, 1, SIDE, true, false};
 static ft_column *column;
 static run_codec codec;
-static fl_codecs codecs;
+static ft_codecs codecs;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t written[ROWS]; /* the step of each row, under the lock */
 static bool done;
@@ -49,7 +47,7 @@ static void *write_all(void *unused) {
                 written[k] = -1;
             }
         }
-        CHECK(ft_column_stage(column, row, parts, 2, &codecs) == FL_OK);
+        CHECK(ft_column_stage(column, row, parts, 2, &codecs) == FT_OK);
         ft_column_commit(column);
         written[row] = step;
         CHECK(pthread_mutex_unlock(&lock) == 0);
@@ -72,15 +70,18 @@ static void *read_some(void *argument) {
             rows[i] = (int64_t)below(&from, ROWS);
             streams[i] = (int64_t)below(&from, STREAMS);
         }
-        int result;
+        ft_read *read;
+        if (one_in(&from, 2)) {
+            ft_wake_helper();
+        }
         CHECK(pthread_mutex_lock(&lock) == 0);
-        ft_read *read = ft_read_begin(column, rows, streams, count, outs, &codecs, &result);
+        CHECK(ft_read_begin(column, rows, streams, count, outs, &codecs, &read) == FT_OK);
         for (size_t i = 0; i < count; i++) {
             steps[i] = written[rows[i]];
         }
         go_on = !done;
         CHECK(pthread_mutex_unlock(&lock) == 0);
-        CHECK(read != NULL && ft_read_run(read, 2, &codecs) == FL_OK);
+        CHECK(ft_read_run(read, 2, &codecs) == FT_OK);
         ft_read_end(read);
         for (size_t i = 0; i < 2 * count; i++) {
             const int64_t step = steps[i / 2];
@@ -98,18 +99,15 @@ static void *read_some(void *argument) {
 }
 
 int main(void) {
-    static const fl_method methods[] = {{true, false, 3}, {true, true, 6}, {false, false, 0}};
+    static const ft_method methods[] = {{true, false, 3}, {true, true, 6}, {false, false, 0}};
     codecs = codecs_of(&codec);
-    fl_active = fl_best_kernels();
-    ft_checksum_init();
+    ft_init();
     for (size_t k = 0; k < sizeof methods / sizeof *methods; k++) {
-        int result;
         pthread_t writer, readers[READERS];
         uint64_t seeds[READERS];
         const ft_schema schema = {LAYOUT, methods[k], STREAMS, 2};
         codec.fail_after = -1;
-        column = ft_column_new(&schema, ROWS, CHUNK_ROWS, &result);
-        CHECK(column != NULL);
+        CHECK(ft_column_new(&schema, ROWS, CHUNK_ROWS, &column) == FT_OK);
         done = false;
         for (size_t i = 0; i < ROWS; i++) {
             written[i] = -1;

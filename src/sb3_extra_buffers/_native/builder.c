@@ -14,20 +14,20 @@ static size_t numbers_of(const ft_builder *builder) { return (2 + builder->rows.
 static bool make_streams(ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
     const size_t n = rows->n_streams, depth = rows->layout.depth, blocks = (builder->most_rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS;
-    const size_t last = fl_padded(rows->obs_bytes), each = rows->stride + last + 2 * builder->record_bytes;
-    const size_t scratch = (2 * depth + 2) * rows->stride + last + fl_padded(rows->layout.row) + FL_WRITE_AHEAD;
+    const size_t last = ft_pad_size(rows->obs_bytes), each = rows->stride + last + 2 * builder->record_bytes;
+    const size_t scratch = (2 * depth + 2) * rows->stride + last + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
     if (each > SIZE_MAX / 4 / n) {
         return false;
     }
-    builder->streams = fl_alloc(n, sizeof *builder->streams);
-    builder->saved = fl_alloc(n, sizeof *builder->saved);
-    builder->rooms = fl_alloc(n, sizeof *builder->rooms);
-    builder->lanes = fl_alloc(n, sizeof *builder->lanes);
-    builder->counts = fl_alloc(n * blocks, FT_COUNT_BYTES);
-    builder->number_memory = fl_alloc(n * numbers_of(builder), sizeof(number));
-    builder->saved_numbers = fl_alloc(n * numbers_of(builder), sizeof(number));
-    builder->memory = fl_alloc(n * each + scratch, 1);
-    builder->hashes = fl_alloc(FT_FIRST_HASHES, sizeof *builder->hashes);
+    builder->streams = ft_alloc(n, sizeof *builder->streams);
+    builder->saved = ft_alloc(n, sizeof *builder->saved);
+    builder->rooms = ft_alloc(n, sizeof *builder->rooms);
+    builder->lanes = ft_alloc(n, sizeof *builder->lanes);
+    builder->counts = ft_alloc(n * blocks, FT_COUNT_BYTES);
+    builder->number_memory = ft_alloc(n * numbers_of(builder), sizeof(number));
+    builder->saved_numbers = ft_alloc(n * numbers_of(builder), sizeof(number));
+    builder->memory = ft_alloc(n * each + scratch, 1);
+    builder->hashes = ft_alloc(FT_FIRST_HASHES, sizeof *builder->hashes);
     builder->n_hashes = FT_FIRST_HASHES;
     if (!builder->streams || !builder->saved || !builder->rooms || !builder->lanes || !builder->counts ||
         !builder->number_memory || !builder->saved_numbers || !builder->memory || !builder->hashes) {
@@ -50,29 +50,29 @@ static bool make_streams(ft_builder *builder) {
     return true;
 }
 
-ft_builder *ft_builder_new(const ft_schema *schema, size_t most_rows, int *result) {
-    ft_builder *builder = fl_alloc(1, sizeof *builder);
-    *result = FL_NO_MEMORY;
+int ft_builder_new(const ft_schema *schema, size_t most_rows, ft_builder **made) {
+    ft_rows rows;
+    *made = NULL;
+    if (!ft_init_rows(&rows, schema)) {
+        return FT_INVALID;
+    }
+    ft_builder *builder = ft_alloc(1, sizeof *builder);
     if (builder == NULL) {
-        return NULL;
+        return FT_NO_MEMORY;
     }
-    if (!ft_rows_init(&builder->rows, schema)) {
-        *result = FL_INVALID;
-        ft_builder_free(builder);
-        return NULL;
-    }
+    builder->rows = rows;
     const size_t eighth = builder->rows.frame_bytes / 8;
     builder->patch_limit = eighth > 32 ? eighth : 32;
-    builder->record_bytes = ft_record_bytes(&builder->rows, builder->patch_limit);
+    builder->record_bytes = ft_measure_record(&builder->rows, builder->patch_limit);
     builder->most_rows = most_rows;
     if (!make_streams(builder)) {
         ft_builder_free(builder);
-        return NULL;
+        return FT_NO_MEMORY;
     }
     builder->rows.lanes = builder->lanes;
     ft_builder_begin(builder);
-    *result = FL_OK;
-    return builder;
+    *made = builder;
+    return FT_OK;
 }
 
 void ft_builder_free(ft_builder *builder) {
@@ -80,26 +80,27 @@ void ft_builder_free(ft_builder *builder) {
         return;
     }
     for (size_t i = 0; builder->rooms != NULL && i < builder->rows.n_streams; i++) {
-        fl_free(builder->rooms[i].groups);
-        fl_free(builder->rooms[i].exceptions);
+        ft_free(builder->rooms[i].groups);
+        ft_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
                      builder->saved_numbers, builder->memory, builder->hashes, builder->classes};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        fl_free(parts[i]);
+        ft_free(parts[i]);
     }
-    fl_free_pages(builder->block, builder->block_bytes);
-    fl_free(builder);
+    ft_free_pages(builder->block, builder->block_bytes);
+    ft_free(builder);
 }
 
 void ft_builder_begin(ft_builder *builder) {
-    fl_free_pages(builder->block, builder->block_bytes); /* there is none where a chunk has been made of it */
+    ft_free_pages(builder->block, builder->block_bytes); /* there is none where a chunk has been made of it */
     builder->block = builder->data = NULL;
     builder->block_bytes = 0;
     builder->rows.data = NULL;
     builder->rows.rows = builder->rows.data_bytes = builder->rows.n_classes = 0;
     builder->data_bytes = builder->n_classes = 0;
     builder->newest_key = -1;
+    builder->is_changing = false;
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         stream *of = &builder->streams[i];
@@ -110,7 +111,7 @@ void ft_builder_begin(ft_builder *builder) {
     }
 }
 
-const ft_rows *ft_builder_rows(const ft_builder *builder) { return &builder->rows; }
+const ft_rows *ft_builder_get_rows(const ft_builder *builder) { return &builder->rows; }
 
 bool ft_builder_is_full(const ft_builder *builder) {
     bool full = builder->rows.rows >= builder->most_rows || builder->data_bytes >= MOST_DATA ||
@@ -121,17 +122,17 @@ bool ft_builder_is_full(const ft_builder *builder) {
     return full;
 }
 
-size_t ft_builder_last_added(const ft_builder *builder, size_t i) {
+size_t ft_builder_count_last_frames(const ft_builder *builder, size_t i) {
     return builder->streams[i].frames - builder->streams[i].frames_before;
 }
 
-bool ft_builder_last(const ft_builder *builder, size_t i, uint8_t *out) {
+bool ft_builder_get_last(const ft_builder *builder, size_t i, uint8_t *out) {
     const ft_rows *rows = &builder->rows;
     if (!builder->streams[i].known) {
         return false;
     }
     if (builder->turned) {
-        fl_turn(&rows->layout, builder->rooms[i].last, true, out);
+        ft_turn_observation(&rows->layout, builder->rooms[i].last, true, out);
     } else {
         memcpy(out, builder->rooms[i].last, rows->obs_bytes);
     }
@@ -157,8 +158,8 @@ static void begin_cell(ft_builder *builder, size_t i, size_t row) {
     }
 }
 
-/* Keep the state of all streams, to be put back if a row fails. */
-static void save(ft_builder *builder) {
+/* Keep the state of all streams, to be put back unless what follows is committed. Must come before the first call of a codec. */
+static void save_state(ft_builder *builder) {
     const size_t n = builder->rows.n_streams;
     memcpy(builder->saved, builder->streams, n * sizeof *builder->saved);
     for (size_t i = 0; i < n; i++) {
@@ -170,10 +171,15 @@ static void save(ft_builder *builder) {
     builder->saved_data_bytes = builder->data_bytes;
     builder->saved_newest_key = builder->newest_key;
     builder->saved_doubt = builder->doubt;
+    builder->is_changing = true;
 }
 
 void ft_builder_abort(ft_builder *builder) {
     const size_t n = builder->rows.n_streams;
+    if (!builder->is_changing) {
+        return;
+    }
+    builder->is_changing = false;
     for (size_t i = 0; i < n; i++) {
         const bool tail_holds = builder->saved[i].tail_holds && builder->streams[i].frames == builder->saved[i].frames;
         builder->streams[i] = builder->saved[i];
@@ -203,48 +209,47 @@ static void publish(ft_builder *builder, size_t rows) {
     builder->rows.data_bytes = builder->data_bytes;
     builder->rows.n_classes = builder->n_classes;
     builder->rows.rows = rows;
+    builder->is_changing = false;
 }
 
 void ft_builder_commit(ft_builder *builder) { publish(builder, builder->staged_row + 1); }
 
-static int close_groups(ft_builder *builder, const fl_codecs *codecs) {
-    int result = FL_OK;
-    for (size_t i = 0; builder->rows.method.packs && i < builder->rows.n_streams && result == FL_OK; i++) {
+int ft_builder_pack_staged(ft_builder *builder, const ft_codecs *codecs) {
+    int result = FT_OK;
+    for (size_t i = 0; builder->rows.method.packs && i < builder->rows.n_streams && result == FT_OK; i++) {
         result = ft_close_group(builder, i, codecs);
     }
-    return result;
-}
-
-int ft_builder_pack_staged(ft_builder *builder, const fl_codecs *codecs) {
-    const int result = close_groups(builder, codecs);
-    if (result != FL_OK) {
+    if (result != FT_OK) {
         ft_builder_abort(builder);
     }
     return result;
 }
 
-int ft_builder_pack(ft_builder *builder, const fl_codecs *codecs) {
-    const int result = close_groups(builder, codecs);
-    publish(builder, builder->rows.rows); /* some may be done, even if another one failed */
+int ft_builder_pack(ft_builder *builder, const ft_codecs *codecs) {
+    save_state(builder);
+    const int result = ft_builder_pack_staged(builder, codecs);
+    if (result == FT_OK) {
+        publish(builder, builder->rows.rows);
+    }
     return result;
 }
 
-ft_chunk *ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, int *result) {
-    ft_chunk *chunk = ft_chunk_alloc(builder->rows.n_streams);
-    *result = FL_NO_MEMORY;
-    if (chunk == NULL || !ft_resize_block(builder, ft_chunk_size(&builder->rows))) {
-        fl_free(chunk);
-        return NULL;
+int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_chunk **made) {
+    ft_chunk *chunk = ft_alloc_chunk(builder->rows.n_streams);
+    *made = NULL;
+    if (chunk == NULL || !ft_resize_block(builder, ft_measure_chunk(&builder->rows))) {
+        ft_free(chunk);
+        return FT_NO_MEMORY;
     }
-    ft_chunk_write(&builder->rows, first_row, lap, builder->block);
-    ft_chunk_set_up(chunk, builder->block, builder->block_bytes);
+    ft_write_chunk(&builder->rows, first_row, lap, builder->block);
+    ft_set_up_chunk(chunk, builder->block, builder->block_bytes);
     builder->block = NULL; /* it is the chunk's now */
     ft_builder_begin(builder);
-    *result = FL_OK;
-    return chunk;
+    *made = chunk;
+    return FT_OK;
 }
 
-static int write_parts(ft_builder *builder, const ft_part *parts, size_t n_parts, const fl_codecs *codecs) {
+static int write_parts(ft_builder *builder, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
     const size_t depth = builder->rows.layout.depth, views = builder->rows.views;
     /* Both observations of a stream, then those of the next: what the second is compared with is still in a cache. */
     const bool alike = n_parts == 2 && parts[0].turned == parts[1].turned && parts[0].streams == parts[1].streams &&
@@ -258,27 +263,27 @@ static int write_parts(ft_builder *builder, const ft_part *parts, size_t n_parts
             const uint8_t *obs = part->obs + k / together * builder->rows.obs_bytes;
             builder->doubt.observations++;
             const int result = ft_write_observation(builder, i, obs, part->view + 1 == views, codecs);
-            if (result != FL_OK) {
+            if (result != FT_OK) {
                 return result;
             }
             memcpy(builder->rooms[i].cell + part->view * depth, builder->rooms[i].numbers, depth * sizeof(number));
             builder->streams[i].written |= 1u << part->view;
         }
     }
-    return FL_OK;
+    return FT_OK;
 }
 
-int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size_t n_parts, const fl_codecs *codecs) {
-    save(builder);
+int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
+    save_state(builder);
     for (size_t i = 0; row == builder->rows.rows && i < builder->rows.n_streams; i++) {
         begin_cell(builder, i, row);
     }
     builder->staged_row = row;
     int result = write_parts(builder, parts, n_parts, codecs);
-    if (result == FL_OK) {
+    if (result == FT_OK) {
         result = ft_note_exceptions(builder, row);
     }
-    if (result != FL_OK) {
+    if (result != FT_OK) {
         ft_builder_abort(builder);
     }
     return result;
@@ -286,9 +291,9 @@ int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size
 
 /* -- what it takes ---------------------------------------------------------------------------------------------------------------- */
 
-ft_doubt *ft_builder_doubt(ft_builder *builder) { return &builder->doubt; }
+ft_doubt *ft_builder_get_doubt(ft_builder *builder) { return &builder->doubt; }
 
-bool ft_builder_is_for_codecs(const ft_builder *builder) {
+bool ft_builder_needs_codecs(const ft_builder *builder) {
     size_t coded = 0;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         coded += !references_pay(&builder->streams[i]);
@@ -296,16 +301,16 @@ bool ft_builder_is_for_codecs(const ft_builder *builder) {
     return builder->rows.method.packs || !builder->rows.method.references || 2 * coded > builder->rows.n_streams;
 }
 
-size_t ft_builder_index_bytes(const ft_builder *builder) {
+size_t ft_builder_count_index_bytes(const ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
-    size_t bytes = rows->n_classes * ft_class_bytes(rows);
+    size_t bytes = rows->n_classes * ft_count_class_bytes(rows);
     for (size_t i = 0; i < rows->n_streams; i++) {
         bytes += builder->lanes[i].n_groups * FT_GROUP_BYTES + builder->lanes[i].n_exceptions * FT_EXCEPTION_BYTES;
     }
     return bytes + rows->n_streams * ((rows->rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS) * FT_COUNT_BYTES;
 }
 
-size_t ft_builder_held_bytes(const ft_builder *builder) {
+size_t ft_builder_count_held_bytes(const ft_builder *builder) {
     size_t bytes = builder->block_bytes + builder->classes_room;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         bytes += builder->rooms[i].groups_room + builder->rooms[i].exceptions_room;

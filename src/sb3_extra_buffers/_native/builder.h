@@ -42,6 +42,7 @@ typedef struct room {
 
 struct ft_builder {
     ft_rows rows;        /* up to the last commit */
+    bool is_changing;    /* whether something was written since, and `saved...` are to be put back if that is not committed */
     size_t most_rows;
     size_t patch_limit;  /* a longer patch does not pay */
     size_t record_bytes; /* of a group that is being written */
@@ -68,7 +69,11 @@ struct ft_builder {
     uint8_t *zeros;
 };
 
-static inline bool references_pay(const stream *of) { return of->short_groups < FL_MANY_SHORT; }
+/* One group may end early because a life is lost or a level is done. Where several in a row do, frames have nothing to do with
+ * each other. */
+enum { FT_MANY_SHORT = 2 };
+
+static inline bool references_pay(const stream *of) { return of->short_groups < FT_MANY_SHORT; }
 
 static inline uint8_t *last_exception(const ft_builder *builder, size_t i) {
     return builder->rooms[i].exceptions + (builder->streams[i].n_exceptions - 1) * FT_EXCEPTION_BYTES;
@@ -79,19 +84,19 @@ static inline uint8_t *last_exception(const ft_builder *builder, size_t i) {
 /* Make sure that `bytes` more fit behind `used`; what readers see of it moves along. */
 bool ft_make_room(uint8_t **memory, size_t *room, size_t used, size_t bytes, size_t first, const uint8_t **seen);
 /* Bytes that the record of a group may have while it is being written. */
-size_t ft_record_bytes(const ft_rows *rows, size_t patch_limit);
+size_t ft_measure_record(const ft_rows *rows, size_t patch_limit);
 /* Store a frame: it is the stream's last one then. */
-int ft_store_frame(ft_builder *builder, size_t stream, const uint8_t *frame, const fl_codecs *codecs);
+int ft_store_frame(ft_builder *builder, size_t stream, const uint8_t *frame, const ft_codecs *codecs);
 /* Have the block be of so many bytes, which is no fewer than are in use. */
 bool ft_resize_block(ft_builder *builder, size_t bytes);
 /* Move the record of a stream's open group to the data. */
-int ft_close_group(ft_builder *builder, size_t stream, const fl_codecs *codecs);
+int ft_close_group(ft_builder *builder, size_t stream, const ft_codecs *codecs);
 
 /* -- observations.c: which frames an observation is made of, and rows that do not follow from the row before --------------- */
 
 /* Find out which frames an observation is made of, and store those that are new. `moves` tells whether one that is moved on by a
  * frame is expected, rather than the last one again. */
-int ft_write_observation(ft_builder *builder, size_t stream, const uint8_t *obs, bool moves, const fl_codecs *codecs);
+int ft_write_observation(ft_builder *builder, size_t stream, const uint8_t *obs, bool moves, const ft_codecs *codecs);
 /* Bring the last observations into another memory order. */
 void ft_set_order(ft_builder *builder, bool turned);
 /* Note which streams do not follow from the row before. */

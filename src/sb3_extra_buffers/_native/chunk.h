@@ -2,9 +2,9 @@
 #ifndef FT_CHUNK_H
 #define FT_CHUNK_H
 
+#include "allocation.h"
 #include "format.h"
 #include "frames.h"
-#include "frametable.h"
 
 enum {
     FT_CHUNK_HEADER = 152,  /* bytes before the data */
@@ -51,14 +51,14 @@ typedef struct ft_lane {
  * that the stream had before the row: u16 frames added, then for each view `depth` i16.
  */
 typedef struct ft_rows {
-    fl_layout layout;
-    fl_method method;
+    ft_layout layout;
+    ft_method method;
     size_t n_streams, views;
     size_t frame_bytes, obs_bytes;
     size_t stride; /* bytes from one padded frame to the next */
     size_t rows;
     const uint8_t *data;
-    size_t data_bytes; /* FL_READ_AHEAD more may be read */
+    size_t data_bytes; /* FT_READ_AHEAD more may be read */
     const uint8_t *classes;
     size_t n_classes;
     const ft_lane *lanes;
@@ -76,24 +76,10 @@ struct ft_chunk {
     ft_lane lanes[];
 };
 
-static inline size_t ft_class_bytes(const ft_rows *rows) { return 2 + 2 * rows->views * rows->layout.depth; }
-
-static inline uint16_t get_u16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
-
-static inline void put_u16(uint8_t *out, size_t value) {
-    out[0] = (uint8_t)(value & 255);
-    out[1] = (uint8_t)(value >> 8 & 255);
-}
-
-static inline uint64_t get_u64(const uint8_t *at) { return get_u32(at) | (uint64_t)get_u32(at + 4) << 32; }
-
-static inline void put_u64(uint8_t *out, uint64_t value) {
-    put_u32(out, (size_t)(value & 0xFFFFFFFF));
-    put_u32(out + 4, (size_t)(value >> 32));
-}
+static inline size_t ft_count_class_bytes(const ft_rows *rows) { return 2 + 2 * rows->views * rows->layout.depth; }
 
 /* Fill in what follows from layout, method and sizes; false where they make no sense. */
-bool ft_rows_init(ft_rows *rows, const ft_schema *schema);
+bool ft_init_rows(ft_rows *rows, const ft_schema *schema);
 
 /* -- builder.c: the chunk that is open -------------------------------------------------------------------------------- */
 
@@ -107,63 +93,64 @@ typedef struct ft_doubt {
     uint64_t since;        /* observations when some were last made up for */
 } ft_doubt;
 
-ft_builder *ft_builder_new(const ft_schema *schema, size_t most_rows, int *result);
+int ft_builder_new(const ft_schema *schema, size_t most_rows, ft_builder **builder);
 void ft_builder_free(ft_builder *builder);
 /* Begin another chunk; what is known of streams stays, but for what lies in chunks. */
 void ft_builder_begin(ft_builder *builder);
 /* Make a sealed chunk of what has been committed, and begin another one. The records stay where they are: their memory becomes the
  * chunk's. Where that cannot be, nothing has changed. */
-ft_chunk *ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, int *result);
+int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_chunk **chunk);
 /* What is there to be read, up to the last commit. */
-const ft_rows *ft_builder_rows(const ft_builder *builder);
+const ft_rows *ft_builder_get_rows(const ft_builder *builder);
 /* Whether the next row has to go to another chunk; asked at the beginning of a block. */
 bool ft_builder_is_full(const ft_builder *builder);
 /* Frames that the last row of a stream has added, those that were written over included. */
-size_t ft_builder_last_added(const ft_builder *builder, size_t stream);
+size_t ft_builder_count_last_frames(const ft_builder *builder, size_t stream);
 /* As ft_column_stage, for the row after the last one, or the last one again. */
-int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size_t n_parts, const fl_codecs *codecs);
+int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs);
 void ft_builder_commit(ft_builder *builder);
+/* Put back what was there at the last commit, wherever a codec was called that has not returned; does nothing right after one. */
 void ft_builder_abort(ft_builder *builder);
 /* The last observation that a stream has seen, in C order; false where there is none. */
-bool ft_builder_last(const ft_builder *builder, size_t stream, uint8_t *out);
+bool ft_builder_get_last(const ft_builder *builder, size_t stream, uint8_t *out);
 /* Have the group codec, if there is one, work on the groups that are still open, as nothing is going to be added to them. The first
- * is for a row that is staged, which is aborted if that fails; the other one for what has been committed. */
-int ft_builder_pack_staged(ft_builder *builder, const fl_codecs *codecs);
-int ft_builder_pack(ft_builder *builder, const fl_codecs *codecs);
+ * is for a row that is staged, which is aborted if that fails; the other one for what has been committed, and commits that. */
+int ft_builder_pack_staged(ft_builder *builder, const ft_codecs *codecs);
+int ft_builder_pack(ft_builder *builder, const ft_codecs *codecs);
 /* What has been seen so far; for rows that are only coded again, the caller puts it back. */
-ft_doubt *ft_builder_doubt(ft_builder *builder);
+ft_doubt *ft_builder_get_doubt(ft_builder *builder);
 /* Whether most frames have to be decoded by a codec. */
-bool ft_builder_is_for_codecs(const ft_builder *builder);
-size_t ft_builder_index_bytes(const ft_builder *builder);
-size_t ft_builder_held_bytes(const ft_builder *builder);
+bool ft_builder_needs_codecs(const ft_builder *builder);
+size_t ft_builder_count_index_bytes(const ft_builder *builder);
+size_t ft_builder_count_held_bytes(const ft_builder *builder);
 
 /* -- chunk.c ------------------------------------------------------------------------------------------------------------ */
 
 /* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. The data may be where it
  * goes to already. */
-size_t ft_chunk_size(const ft_rows *rows);
-void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
-/* Memory for a chunk that is not there yet, and, once ft_chunk_write has written its pages, that chunk, which frees them. Whoever
- * wants none after all frees the memory with fl_free. */
-ft_chunk *ft_chunk_alloc(size_t n_streams);
-void ft_chunk_set_up(ft_chunk *chunk, const uint8_t *pages, size_t size);
+size_t ft_measure_chunk(const ft_rows *rows);
+void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
+/* Memory for a chunk that is not there yet, and, once ft_write_chunk has written its pages, that chunk, which frees them. Whoever
+ * wants none after all frees the memory with ft_free. */
+ft_chunk *ft_alloc_chunk(size_t n_streams);
+void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size);
 /* Memory that it takes, and what of it is not records. */
-size_t ft_chunk_held_bytes(const ft_chunk *chunk);
-size_t ft_chunk_index_bytes(const ft_chunk *chunk);
+size_t ft_chunk_count_held_bytes(const ft_chunk *chunk);
+size_t ft_chunk_count_index_bytes(const ft_chunk *chunk);
 
 /* -- coders.c, decode.c ----------------------------------------------------------------------------------------------------------- */
 
-/* Memory of one thread that decodes: `ft_scratch_bytes` of it. */
-size_t ft_scratch_bytes(const ft_rows *rows);
+/* Memory of one thread that decodes: `ft_measure_scratch` of it. */
+size_t ft_measure_scratch(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
-int ft_decode(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
-              const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const fl_codecs *codecs);
+int ft_decode_cell(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
+              const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const ft_codecs *codecs);
 /* Have what it takes to decode a cell come to a cache, in three steps, each of which needs what the one before it has fetched. */
 enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES };
-void ft_fetch(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step);
+void ft_fetch_cell(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step);
 /* Which views of a cell are written, as bits. */
-unsigned ft_written(const ft_rows *rows, size_t row, size_t stream);
+unsigned ft_find_written_views(const ft_rows *rows, size_t row, size_t stream);
 /* How many cells of some rows are written, each view for itself. Looks at exceptions only. */
-uint64_t ft_count_written(const ft_rows *rows, size_t first, size_t stop);
+uint64_t ft_count_written_cells(const ft_rows *rows, size_t first, size_t stop);
 
 #endif

@@ -8,12 +8,12 @@
 /* Bytes that a packed group may have once it is unpacked. */
 static size_t most_body(const ft_rows *rows) { return 3 * rows->frame_bytes + ((size_t)64 << rows->method.shift); }
 
-size_t ft_scratch_bytes(const ft_rows *rows) {
-    return 3 * rows->stride + FL_WRITE_AHEAD + (rows->method.packs ? most_body(rows) + FL_READ_AHEAD : 0);
+size_t ft_measure_scratch(const ft_rows *rows) {
+    return 3 * rows->stride + FT_WRITE_AHEAD + (rows->method.packs ? most_body(rows) + FT_READ_AHEAD : 0);
 }
 
-ft_scratch ft_scratch_of(const ft_rows *rows, uint8_t *memory) {
-    ft_scratch own = {memory, memory + rows->stride + FL_WRITE_AHEAD, NULL, NULL};
+ft_scratch ft_split_scratch(const ft_rows *rows, uint8_t *memory) {
+    ft_scratch own = {memory, memory + rows->stride + FT_WRITE_AHEAD, NULL, NULL};
     own.pixels = own.first + rows->stride;
     own.body = own.pixels + rows->stride;
     return own;
@@ -25,17 +25,17 @@ typedef struct source {
     const uint8_t *body;
     size_t length;
     const ft_scratch *own;
-    const fl_codecs *codecs;
+    const ft_codecs *codecs;
 } source;
 
 static int decode_frame(const source *from, const uint8_t *blob, size_t size) {
     const ft_rows *rows = from->rows;
-    const fl_layout *layout = &rows->layout;
+    const ft_layout *layout = &rows->layout;
     const ft_scratch *own = from->own;
     uint8_t *out = layout->interleave ? own->pixels : own->first;
-    const int result = from->codecs->decode(from->codecs->context, FL_FRAME_CODEC, blob, size, out, rows->frame_bytes);
-    if (result == FL_OK && layout->interleave) {
-        fl_active->transpose(own->pixels, own->first, fl_pixels(layout), layout->planes, layout->item);
+    const int result = from->codecs->decode(from->codecs->context, FT_FRAME_CODEC, blob, size, out, rows->frame_bytes);
+    if (result == FT_OK && layout->interleave) {
+        ft_active->transpose(own->pixels, own->first, ft_count_pixels(layout), layout->planes, layout->item);
     }
     return result;
 }
@@ -44,22 +44,22 @@ static int decode_frame(const source *from, const uint8_t *blob, size_t size) {
 static int open_patches(const ft_rows *rows, const uint8_t *body, size_t length, ft_group *group) {
     const size_t key = get_u32(body);
     if (key > rows->data_bytes || rows->frame_bytes > rows->data_bytes - key) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     group->base = rows->data + key;
     group->keyed = true;
     group->patches = body + RECORD_NUMBER;
     group->length = length - RECORD_NUMBER;
-    return FL_OK;
+    return FT_OK;
 }
 
 static int open_keyed(const source *from, ft_group *group) {
-    return from->length < RECORD_NUMBER ? FL_DAMAGED : open_patches(from->rows, from->body, from->length, group);
+    return from->length < RECORD_NUMBER ? FT_DAMAGED : open_patches(from->rows, from->body, from->length, group);
 }
 
 static int open_coded(const source *from, ft_group *group) {
     if (from->length < RECORD_NUMBER || get_u32(from->body) > from->length - RECORD_NUMBER) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     const size_t size = get_u32(from->body);
     group->patches = from->body + RECORD_NUMBER + size;
@@ -69,25 +69,25 @@ static int open_coded(const source *from, ft_group *group) {
 
 static int open_packed(const source *from, ft_group *group) {
     if (!from->rows->method.packs || from->length < RECORD_NUMBER) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     const size_t size = get_u32(from->body);
     if (size > most_body(from->rows) || size < RECORD_NUMBER) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     uint8_t *body = from->own->body;
-    const int result = from->codecs->decode(from->codecs->context, FL_GROUP_CODEC, from->body + RECORD_NUMBER,
+    const int result = from->codecs->decode(from->codecs->context, FT_GROUP_CODEC, from->body + RECORD_NUMBER,
                                             from->length - RECORD_NUMBER, body, size);
-    if (result != FL_OK) {
+    if (result != FT_OK) {
         return result;
     }
-    memset(body + size, 0, FL_READ_AHEAD);
+    memset(body + size, 0, FT_READ_AHEAD);
     return open_patches(from->rows, body, size, group);
 }
 
 static int open_raw(const source *from, ft_group *group) {
     group->base = from->body;
-    return from->length == from->rows->frame_bytes ? FL_OK : FL_DAMAGED;
+    return from->length == from->rows->frame_bytes ? FT_OK : FT_DAMAGED;
 }
 
 static int open_blob(const source *from, ft_group *group) {
@@ -123,15 +123,15 @@ static const coder CODERS[] = {
 
 enum { N_CODERS = sizeof CODERS / sizeof *CODERS };
 
-bool ft_coder_is_known(int coder) { return coder >= 0 && coder < N_CODERS; }
+bool ft_knows_coder(int coder) { return coder >= 0 && coder < N_CODERS; }
 
-int ft_open_record(const ft_rows *rows, const uint8_t *record, size_t length, const ft_scratch *own, const fl_codecs *codecs,
+int ft_open_record(const ft_rows *rows, const uint8_t *record, size_t length, const ft_scratch *own, const ft_codecs *codecs,
                    ft_group *group) {
-    const int coder = record[FT_RECORD_CODER];
-    if (!ft_coder_is_known(coder) || CODERS[coder].open == NULL) {
-        return FL_DAMAGED;
+    const int coder = record[RECORD_CODER];
+    if (!ft_knows_coder(coder) || CODERS[coder].open == NULL) {
+        return FT_DAMAGED;
     }
-    const source from = {rows, record + FT_RECORD_HEADER, length - FT_RECORD_HEADER, own, codecs};
+    const source from = {rows, record + RECORD_HEADER, length - RECORD_HEADER, own, codecs};
     group->base = own->first;
     group->keyed = false;
     group->patches = from.body;
@@ -140,16 +140,16 @@ int ft_open_record(const ft_rows *rows, const uint8_t *record, size_t length, co
 }
 
 void ft_fetch_record(const ft_rows *rows, size_t offset) {
-    if (offset > rows->data_bytes || rows->data_bytes - offset < FT_RECORD_HEADER) {
+    if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER) {
         return;
     }
     const uint8_t *record = rows->data + offset;
-    const size_t rest = rows->data_bytes - offset - FT_RECORD_HEADER, length = get_u32(record) < rest ? get_u32(record) : rest;
-    for (size_t at = FT_LINE; at < FT_RECORD_HEADER + length; at += FT_LINE) {
+    const size_t rest = rows->data_bytes - offset - RECORD_HEADER, length = get_u32(record) < rest ? get_u32(record) : rest;
+    for (size_t at = FT_LINE; at < RECORD_HEADER + length; at += FT_LINE) {
         FT_FETCH(record + at);
     }
-    const int coder = record[FT_RECORD_CODER];
-    if (ft_coder_is_known(coder) && CODERS[coder].fetch != NULL) {
-        CODERS[coder].fetch(rows, record + FT_RECORD_HEADER, length);
+    const int coder = record[RECORD_CODER];
+    if (ft_knows_coder(coder) && CODERS[coder].fetch != NULL) {
+        CODERS[coder].fetch(rows, record + RECORD_HEADER, length);
     }
 }

@@ -6,10 +6,10 @@
 
 /* Memory of one thread. */
 typedef struct ft_scratch {
-    uint8_t *frame;  /* the frame that patches are applied to, and FL_WRITE_AHEAD */
+    uint8_t *frame;  /* the frame that patches are applied to, and FT_WRITE_AHEAD */
     uint8_t *first;  /* what a codec made of a blob */
     uint8_t *pixels;
-    uint8_t *body;   /* what the group codec made of one, and FL_READ_AHEAD */
+    uint8_t *body;   /* what the group codec made of one, and FT_READ_AHEAD */
 } ft_scratch;
 
 /* A group, ready to be walked. */
@@ -22,10 +22,10 @@ typedef struct ft_group {
     size_t stop;            /* number of the first frame after it */
 } ft_group;
 
-ft_scratch ft_scratch_of(const ft_rows *rows, uint8_t *memory);
-bool ft_coder_is_known(int coder);
+ft_scratch ft_split_scratch(const ft_rows *rows, uint8_t *memory);
+bool ft_knows_coder(int coder);
 /* Open a record of `length` bytes, its header included: everything of `group` but `first` and `stop`. */
-int ft_open_record(const ft_rows *rows, const uint8_t *record, size_t length, const ft_scratch *own, const fl_codecs *codecs,
+int ft_open_record(const ft_rows *rows, const uint8_t *record, size_t length, const ft_scratch *own, const ft_codecs *codecs,
                    ft_group *group);
 /* Have the rest of a record, whose first line is in a cache, and what it refers to, come to the cache. */
 void ft_fetch_record(const ft_rows *rows, size_t offset);

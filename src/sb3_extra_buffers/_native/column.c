@@ -12,32 +12,30 @@ static size_t round_up(size_t rows) { return (rows + FT_BLOCK_ROWS - 1) / FT_BLO
 
 /* -- making one -------------------------------------------------------------------------------------------------------------- */
 
-ft_column *ft_column_new(const ft_schema *schema, size_t rows, size_t chunk_rows, int *result) {
-    *result = FL_INVALID;
+int ft_column_new(const ft_schema *schema, size_t rows, size_t chunk_rows, ft_column **made) {
+    *made = NULL;
     chunk_rows = chunk_rows > 0 ? chunk_rows : 1;
     chunk_rows = chunk_rows < rows ? chunk_rows : rows;
     if (rows < 1 || rows > (size_t)INT64_MAX / 8 || chunk_rows > UINT16_MAX - FT_BLOCK_ROWS) {
-        return NULL;
+        return FT_INVALID;
     }
-    *result = FL_NO_MEMORY;
-    ft_column *column = fl_alloc(1, sizeof *column);
+    ft_column *column = ft_alloc(1, sizeof *column);
     if (column == NULL) {
-        return NULL;
+        return FT_NO_MEMORY;
     }
     column->schema = *schema;
     column->patience = PATIENCE;
     column->rows = rows;
     column->chunk_rows = round_up(chunk_rows);
     column->blocks = round_up(rows) / FT_BLOCK_ROWS;
-    column->by_block = fl_alloc(column->blocks, sizeof *column->by_block);
-    if (column->by_block != NULL) {
-        column->open = ft_builder_new(schema, column->chunk_rows, result);
-    }
-    if (column->open == NULL) {
+    column->by_block = ft_alloc(column->blocks, sizeof *column->by_block);
+    const int result = column->by_block != NULL ? ft_builder_new(schema, column->chunk_rows, &column->open) : FT_NO_MEMORY;
+    if (result != FT_OK) {
         ft_column_free(column);
-        return NULL;
+        return result;
     }
-    return column;
+    *made = column;
+    return FT_OK;
 }
 
 /* Count a chunk that comes to the ring, or forget one that leaves it, so that nobody has to look at all of them. */
@@ -48,8 +46,8 @@ static void count_chunk(ft_column *column, const ft_chunk *chunk, bool comes) {
         usage->frames += sign * chunk->lanes[i].frames;
     }
     usage->frame_bytes += sign * chunk->rows.data_bytes;
-    usage->index_bytes += sign * ft_chunk_index_bytes(chunk);
-    usage->held_bytes += sign * ft_chunk_held_bytes(chunk);
+    usage->index_bytes += sign * ft_chunk_count_index_bytes(chunk);
+    usage->held_bytes += sign * ft_chunk_count_held_bytes(chunk);
 }
 
 static void set_block(ft_column *column, size_t block, ft_chunk *chunk) {
@@ -73,6 +71,14 @@ static void forget_chunks(ft_column *column) {
     }
 }
 
+/* Free what a change has made, but for what the open chunk keeps of it. */
+static void discard_change(ft_column *column) {
+    ft_discard_draft(column);
+    ft_free_row_copy(&column->copy);
+    ft_chunk_drop(column->sealed);
+    column->sealed = NULL;
+}
+
 void ft_column_free(ft_column *column) {
     if (column == NULL) {
         return;
@@ -80,14 +86,14 @@ void ft_column_free(ft_column *column) {
     if (column->by_block != NULL) {
         forget_chunks(column);
     }
+    discard_change(column);
     ft_builder_free(column->open);
-    ft_builder_free(column->other);
-    ft_chunk_drop(column->sealed);
-    fl_free(column->by_block);
-    fl_free(column);
+    ft_free(column->by_block);
+    ft_free(column);
 }
 
 void ft_column_clear(ft_column *column) {
+    discard_change(column);
     forget_chunks(column);
     ft_builder_begin(column->open);
     column->open_first = column->lap = 0;
@@ -102,10 +108,10 @@ static void put_chunk(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
 }
 
 static int seal(ft_column *column) {
-    const size_t rows = ft_builder_rows(column->open)->rows;
-    int result;
-    ft_chunk *chunk = ft_builder_seal(column->open, column->open_first, column->lap, &result);
-    if (chunk == NULL) {
+    const size_t rows = ft_builder_get_rows(column->open)->rows;
+    ft_chunk *chunk;
+    const int result = ft_builder_seal(column->open, column->open_first, column->lap, &chunk);
+    if (result != FT_OK) {
         return result;
     }
     put_chunk(column, chunk, column->open_first);
@@ -115,43 +121,43 @@ static int seal(ft_column *column) {
         column->open_first = 0;
         column->lap++;
     }
-    return FL_OK;
+    return FT_OK;
 }
 
-int ft_seal_open(ft_column *column, const fl_codecs *codecs) {
+int ft_seal_open(ft_column *column, const ft_codecs *codecs) {
     const int result = ft_builder_pack(column->open, codecs);
-    return result == FL_OK ? seal(column) : result;
+    return result == FT_OK ? seal(column) : result;
 }
 
-ft_chunk *ft_column_snapshot(const ft_column *column, int *result) {
-    const ft_rows *open = ft_builder_rows(column->open);
-    const size_t size = ft_chunk_size(open);
-    *result = FL_OK;
+int ft_column_snapshot(const ft_column *column, ft_chunk **made) {
+    const ft_rows *open = ft_builder_get_rows(column->open);
+    const size_t size = ft_measure_chunk(open);
+    *made = NULL;
     if (open->rows == 0) {
-        return NULL;
+        return FT_OK;
     }
-    ft_chunk *chunk = ft_chunk_alloc(open->n_streams);
-    uint8_t *pages = chunk != NULL ? fl_alloc_pages(size) : NULL;
+    ft_chunk *chunk = ft_alloc_chunk(open->n_streams);
+    uint8_t *pages = chunk != NULL ? ft_alloc_pages(size) : NULL;
     if (pages == NULL) {
-        fl_free(chunk);
-        *result = FL_NO_MEMORY;
-        return NULL;
+        ft_free(chunk);
+        return FT_NO_MEMORY;
     }
-    ft_chunk_write(open, column->open_first, column->lap, pages);
-    ft_chunk_set_up(chunk, pages, size);
-    return chunk;
+    ft_write_chunk(open, column->open_first, column->lap, pages);
+    ft_set_up_chunk(chunk, pages, size);
+    *made = chunk;
+    return FT_OK;
 }
 
-ft_chunk *ft_column_chunk(const ft_column *column, uint64_t row) {
+ft_chunk *ft_column_get_chunk(const ft_column *column, uint64_t row) {
     return row < column->rows ? column->by_block[row / FT_BLOCK_ROWS] : NULL;
 }
 
-bool ft_column_last(const ft_column *column, size_t stream, uint8_t *out) { return ft_builder_last(column->open, stream, out); }
+bool ft_column_get_last(const ft_column *column, size_t stream, uint8_t *out) { return ft_builder_get_last(column->open, stream, out); }
 
 /* -- where a row is ------------------------------------------------------------------------------------------------------------ */
 
 const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place, ft_chunk **chunk) {
-    const ft_rows *open = ft_builder_rows(column->open);
+    const ft_rows *open = ft_builder_get_rows(column->open);
     *chunk = NULL;
     if (row >= column->open_first && row - column->open_first < open->rows) {
         *place = (size_t)(row - column->open_first);
@@ -168,37 +174,24 @@ const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place,
 
 /* -- another layout ------------------------------------------------------------------------------------------------------------- */
 
-int ft_column_set_layout(ft_column *column, const fl_layout *layout, const fl_codecs *codecs) {
-    int result;
+int ft_column_set_layout(ft_column *column, const ft_layout *layout, const ft_codecs *codecs) {
     ft_schema schema = column->schema;
     schema.layout = *layout;
-    ft_builder *fresh = ft_builder_new(&schema, column->chunk_rows, &result);
-    if (fresh == NULL) {
-        return result;
+    const int result = ft_make_draft(column, &schema, ft_builder_get_rows(column->open), NULL, codecs);
+    if (result == FT_OK) {
+        ft_use_draft(column);
+        column->schema = schema;
     }
-    const ft_rows *open = ft_builder_rows(column->open);
-    if (ft_builder_rows(fresh)->obs_bytes != open->obs_bytes) {
-        result = FL_INVALID;
-    } else {
-        result = ft_copy_rows(open, 0, open->rows, fresh, NULL, codecs);
-    }
-    if (result != FL_OK) {
-        ft_builder_free(fresh);
-        return result;
-    }
-    ft_builder_free(column->open);
-    column->open = fresh;
-    column->schema = schema;
-    return FL_OK;
+    return result;
 }
 
 void ft_column_set_patience(ft_column *column, uint64_t observations) { column->patience = observations; }
 
-bool ft_column_layout_in_doubt(const ft_column *column) {
-    const ft_rows *open = ft_builder_rows(column->open);
+bool ft_column_doubts_layout(const ft_column *column) {
+    const ft_rows *open = ft_builder_get_rows(column->open);
     /* Giving a layout up means coding the open chunk again, so that is done once strays have cost as much: at worst, time is spent
      * twice, and where a chunk has just begun, it costs nothing. All streams may begin an episode at the same time. */
-    const uint64_t held = (uint64_t)open->rows * open->n_streams * open->views, strays = ft_builder_doubt(column->open)->strays;
+    const uint64_t held = (uint64_t)open->rows * open->n_streams * open->views, strays = ft_builder_get_doubt(column->open)->strays;
     return open->layout.depth > 1 && strays > column->patience &&
            strays - column->patience > 2 * open->n_streams + held / open->layout.depth;
 }
@@ -206,10 +199,10 @@ bool ft_column_layout_in_doubt(const ft_column *column) {
 /* -- writing -------------------------------------------------------------------------------------------------------------------- */
 
 static bool has_little_in_vain(const ft_column *column) {
-    const ft_rows *open = ft_builder_rows(column->open);
+    const ft_rows *open = ft_builder_get_rows(column->open);
     const size_t most = WRITTEN_AGAIN * open->views * open->layout.depth;
     for (size_t i = 0; i < open->n_streams; i++) {
-        if (ft_builder_last_added(column->open, i) > most) {
+        if (ft_builder_count_last_frames(column->open, i) > most) {
             return false;
         }
     }
@@ -222,24 +215,24 @@ static int check_parts(const ft_rows *open, const ft_part *parts, size_t n_parts
     for (size_t part = 0; part < n_parts; part++) {
         if (parts[part].view >= open->views || (parts[part].turned && !open->layout.can_turn) || parts[part].count > open->n_streams ||
             (part > 0 && parts[part].view == parts[0].view)) {
-            return FL_INVALID;
+            return FT_INVALID;
         }
         for (size_t k = 0; parts[part].streams != NULL && k < parts[part].count; k++) {
             if (parts[part].streams[k] >= open->n_streams) {
-                return FL_OUTSIDE;
+                return FT_OUTSIDE;
             }
         }
         *cells += parts[part].count;
     }
-    return n_parts <= open->views ? FL_OK : FL_INVALID;
+    return n_parts <= open->views ? FT_OK : FT_INVALID;
 }
 
-int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const fl_codecs *codecs) {
-    const ft_rows *open = ft_builder_rows(column->open);
+int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
+    const ft_rows *open = ft_builder_get_rows(column->open);
     size_t cells;
     column->completes = false;
-    const int sound = row < column->rows ? check_parts(open, parts, n_parts, &cells) : FL_OUTSIDE;
-    if (sound != FL_OK) {
+    const int sound = row < column->rows ? check_parts(open, parts, n_parts, &cells) : FT_OUTSIDE;
+    if (sound != FT_OK) {
         return sound;
     }
     uint64_t next = column->open_first + open->rows;
@@ -247,7 +240,7 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
         const bool goes_on = row == (next >= column->rows ? 0 : next);
         if (goes_on) { /* else the last rows may be written again, which is easier while they are open */
             const int result = ft_seal_open(column, codecs);
-            if (result != FL_OK) {
+            if (result != FT_OK) {
                 return result;
             }
             next = column->open_first;
@@ -258,8 +251,8 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     const ft_rows *from = ft_find_row(column, row, &place, &chunk);
     if (row == next && from != NULL && cells < open->views * open->n_streams) {
         /* What is not written stays as it was in the last lap. */
-        const int result = ft_copy_rows(from, place, 1, column->open, NULL, codecs);
-        if (result != FL_OK) {
+        const int result = ft_copy_rows(column, from, place, 1, column->open, NULL, codecs);
+        if (result != FT_OK) {
             return result;
         }
         next++;
@@ -270,22 +263,20 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
             const ft_change what = {place, parts, n_parts};
             return ft_stage_again(column, from, chunk, &what, codecs);
         }
-        const int result = ft_go_on_at(column, row, codecs);
-        if (result != FL_OK) {
+        const int result = ft_skip_to_row(column, row, codecs);
+        if (result != FT_OK) {
             return result;
         }
     }
     const int result = ft_builder_stage(column->open, (size_t)(row - column->open_first), parts, n_parts, codecs);
     /* Rows that are written in parts had better stay open: the next part would have to code the chunk again. */
-    column->completes = result == FL_OK && row + 1 == column->rows && cells == open->views * open->n_streams;
+    column->completes = result == FT_OK && row + 1 == column->rows && cells == open->views * open->n_streams;
     return column->completes ? ft_builder_pack_staged(column->open, codecs) : result;
 }
 
 void ft_column_commit(ft_column *column) {
-    if (column->other != NULL) {
-        ft_builder_free(column->open);
-        column->open = column->other;
-        column->other = NULL;
+    if (column->draft != NULL) {
+        ft_use_draft(column);
         return;
     }
     if (column->sealed != NULL) {
@@ -301,7 +292,7 @@ void ft_column_commit(ft_column *column) {
         return;
     }
     ft_builder_commit(column->open);
-    const uint64_t next = column->open_first + ft_builder_rows(column->open)->rows;
+    const uint64_t next = column->open_first + ft_builder_get_rows(column->open)->rows;
     if (next % FT_BLOCK_ROWS == 0 || next >= column->rows) {
         set_block(column, (size_t)(next - 1) / FT_BLOCK_ROWS, NULL); /* what it held before is written over */
     }
@@ -311,75 +302,71 @@ void ft_column_commit(ft_column *column) {
 }
 
 void ft_column_abort(ft_column *column) {
-    if (column->other == NULL && column->sealed == NULL) {
-        ft_builder_abort(column->open);
-    }
-    ft_builder_free(column->other);
-    ft_chunk_drop(column->sealed);
-    column->other = NULL;
-    column->sealed = NULL;
+    discard_change(column);
+    ft_builder_abort(column->open);
 }
 
 /* -- chunks from elsewhere ---------------------------------------------------------------------------------------------------------- */
 
 static bool fits(const ft_column *column, const ft_chunk *chunk) {
-    const ft_rows *own = ft_builder_rows(column->open), *other = &chunk->rows;
+    const ft_rows *own = ft_builder_get_rows(column->open), *other = &chunk->rows;
     return own->obs_bytes == other->obs_bytes && own->layout.item == other->layout.item && own->n_streams == other->n_streams &&
            own->views == other->views && own->method.references == other->method.references &&
            own->method.packs == other->method.packs;
 }
 
 int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
-    const uint64_t rows = chunk->rows.rows, open = ft_builder_rows(column->open)->rows;
+    const uint64_t rows = chunk->rows.rows, open = ft_builder_get_rows(column->open)->rows;
     if (!fits(column, chunk) || chunk->owners != 1 || first_row % FT_BLOCK_ROWS != 0 || first_row >= column->rows ||
         rows > column->rows - first_row || ((first_row + rows) % FT_BLOCK_ROWS != 0 && first_row + rows != column->rows)) {
-        return FL_INVALID;
+        return FT_INVALID;
     }
     if (open > 0 && first_row < round_up((size_t)(column->open_first + open)) && column->open_first < first_row + rows) {
-        return FL_INVALID; /* rows that are being written */
+        return FT_INVALID; /* rows that are being written */
     }
     chunk->first_row = first_row;
     put_chunk(column, chunk, first_row);
     ft_chunk_drop(chunk);
-    return FL_OK;
+    return FT_OK;
 }
 
-int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_row, uint64_t lap, const fl_codecs *codecs) {
+int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_row, uint64_t lap, const ft_codecs *codecs) {
     const ft_rows *from = &chunk->rows;
-    if (!fits(column, chunk) || ft_builder_rows(column->open)->rows > 0 || first_row % FT_BLOCK_ROWS != 0 ||
+    if (!fits(column, chunk) || ft_builder_get_rows(column->open)->rows > 0 || first_row % FT_BLOCK_ROWS != 0 ||
         first_row >= column->rows || from->rows > column->rows - first_row || from->rows > column->chunk_rows) {
-        return FL_INVALID;
+        return FT_INVALID;
     }
-    const int result = ft_copy_rows(from, 0, from->rows, column->open, NULL, codecs);
-    if (result != FL_OK) {
-        ft_builder_begin(column->open);
+    const int result = ft_make_draft(column, &column->schema, from, NULL, codecs);
+    if (result != FT_OK) {
         return result;
     }
+    *ft_builder_get_doubt(column->draft) = *ft_builder_get_doubt(column->open);
+    ft_use_draft(column);
     column->open_first = first_row;
     column->lap = lap;
     for (uint64_t row = first_row; row + FT_BLOCK_ROWS <= first_row + from->rows; row += FT_BLOCK_ROWS) {
         set_block(column, (size_t)row / FT_BLOCK_ROWS, NULL);
     }
-    return FL_OK;
+    return FT_OK;
 }
 
 /* -- what it holds ------------------------------------------------------------------------------------------------------------------ */
 
 static uint64_t count_rows(const ft_chunk *chunk, uint64_t first, uint64_t stop) {
-    return first < stop ? ft_count_written(&chunk->rows, (size_t)(first - chunk->first_row), (size_t)(stop - chunk->first_row)) : 0;
+    return first < stop ? ft_count_written_cells(&chunk->rows, (size_t)(first - chunk->first_row), (size_t)(stop - chunk->first_row)) : 0;
 }
 
-ft_usage ft_column_usage(const ft_column *column) {
-    const ft_rows *open = ft_builder_rows(column->open);
+ft_usage ft_column_get_usage(const ft_column *column) {
+    const ft_rows *open = ft_builder_get_rows(column->open);
     ft_usage usage = column->sealed_usage;
     usage.frame_bytes += open->data_bytes;
-    usage.index_bytes += ft_builder_index_bytes(column->open) + column->blocks * sizeof *column->by_block;
-    usage.held_bytes += ft_builder_held_bytes(column->open);
+    usage.index_bytes += ft_builder_count_index_bytes(column->open) + column->blocks * sizeof *column->by_block;
+    usage.held_bytes += ft_builder_count_held_bytes(column->open);
     for (size_t i = 0; i < open->n_streams; i++) {
         usage.frames += open->lanes[i].frames;
         usage.frame_bytes += open->lanes[i].open_bytes;
     }
-    usage.cells = ft_count_written(open, 0, open->rows);
+    usage.cells = ft_count_written_cells(open, 0, open->rows);
     const uint64_t open_stop = column->open_first + open->rows;
     for (size_t block = 0, after; block < column->blocks; block = after) {
         const ft_chunk *chunk = column->by_block[block];

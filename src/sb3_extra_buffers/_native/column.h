@@ -4,6 +4,13 @@
 
 #include "chunk.h"
 
+/* Memory for a row that is copied. */
+typedef struct ft_row_copy {
+    uint8_t *obs; /* of each view, of each stream */
+    size_t *streams[FT_MAX_VIEWS];
+    uint8_t *scratch;
+} ft_row_copy;
+
 struct ft_column {
     ft_schema schema;
     size_t rows, chunk_rows, blocks;
@@ -15,9 +22,10 @@ struct ft_column {
     bool completes;       /* whether the row that is staged is the last of the ring, and whole: its chunk is sealed at once then, so that
                            * rollouts are read without a lock */
     ft_usage sealed_usage; /* of all sealed chunks, but for the cells */
-    /* While a row is staged that is not the next, what takes the place of its chunk: */
-    ft_builder *other;    /* of the open one, */
-    ft_chunk *sealed;     /* or of a sealed one, */
+    /* What a change that is under way has made so far, beside what the open chunk keeps of it: ft_column_abort frees it all. */
+    ft_builder *draft;    /* rows that are coded again; if they are staged, what takes the place of the open chunk */
+    ft_row_copy copy;
+    ft_chunk *sealed;     /* what takes the place of a sealed chunk, */
     ft_chunk *replaced;   /* which is this one */
 };
 
@@ -26,7 +34,7 @@ struct ft_column {
 /* The rows that a row of the ring is among, and its place there; NULL where it is unwritten. `*chunk` is NULL for the open one. */
 const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place, ft_chunk **chunk);
 /* Seal the open chunk, which ends where a block or the ring ends. */
-int ft_seal_open(ft_column *column, const fl_codecs *codecs);
+int ft_seal_open(ft_column *column, const ft_codecs *codecs);
 
 /* -- recode.c: rows out of order ------------------------------------------------------------------------------------------- */
 
@@ -37,11 +45,16 @@ typedef struct ft_change {
     size_t n_parts;
 } ft_change;
 
+void ft_free_row_copy(ft_row_copy *copy);
 /* Add `count` rows of other rows to a builder, and make a change on the way; NULL for none. */
-int ft_copy_rows(const ft_rows *from, size_t first, size_t count, ft_builder *to, const ft_change *what, const fl_codecs *codecs);
+int ft_copy_rows(ft_column *column, const ft_rows *from, size_t first, size_t count, ft_builder *to, const ft_change *what, const ft_codecs *codecs);
+/* Make a draft of some rows, by a layout, with a change on the way; NULL for none. The caller uses it, or discards it. */
+int ft_make_draft(ft_column *column, const ft_schema *schema, const ft_rows *from, const ft_change *what, const ft_codecs *codecs);
+void ft_discard_draft(ft_column *column);
+void ft_use_draft(ft_column *column);
 /* Stage a row that is in a chunk already, by coding that chunk again. */
-int ft_stage_again(ft_column *column, const ft_rows *from, ft_chunk *chunk, const ft_change *what, const fl_codecs *codecs);
+int ft_stage_again(ft_column *column, const ft_rows *from, ft_chunk *chunk, const ft_change *what, const ft_codecs *codecs);
 /* Have the next row of the open chunk be an unwritten one further on, and those before it unwritten, too. */
-int ft_go_on_at(ft_column *column, uint64_t row, const fl_codecs *codecs);
+int ft_skip_to_row(ft_column *column, uint64_t row, const ft_codecs *codecs);
 
 #endif

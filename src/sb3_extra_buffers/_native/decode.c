@@ -20,7 +20,7 @@ static bool frames_of_class(const ft_rows *rows, const ft_lane *lane, const uint
     if (class >= rows->n_classes) {
         return false;
     }
-    const uint8_t *relative = rows->classes + class * ft_class_bytes(rows) + 2 + 2 * view * depth;
+    const uint8_t *relative = rows->classes + class * ft_count_class_bytes(rows) + 2 + 2 * view * depth;
     for (size_t j = 0; j < depth; j++) {
         const int16_t from = (int16_t)get_u16(relative + 2 * j);
         frames[j] = from;
@@ -46,12 +46,12 @@ static bool frames_of_cell(const ft_rows *rows, const ft_lane *lane, size_t row,
         return frames_of_class(rows, lane, exception, view, frames);
     }
     /* Since then, all rows follow by the rule: a view is the last one of the exception's row, moved on so many times. */
-    int32_t last[FL_MAX_DEPTH];
+    int32_t last[FT_MAX_DEPTH];
     const size_t moves = since - (view + 1 < rows->views);
     if (!frames_of_class(rows, lane, exception, rows->views - 1, last)) {
         return false;
     }
-    const uint8_t *class = rows->classes + get_u32(exception + 4) * ft_class_bytes(rows);
+    const uint8_t *class = rows->classes + get_u32(exception + 4) * ft_count_class_bytes(rows);
     const size_t next = (size_t)get_u16(exception + 2) + get_u16(class); /* the first frame after that row */
     if (moves > 0 && next + moves - 1 >= lane->frames) {
         return false;
@@ -62,9 +62,9 @@ static bool frames_of_cell(const ft_rows *rows, const ft_lane *lane, size_t row,
     return true;
 }
 
-unsigned ft_written(const ft_rows *rows, size_t row, size_t i) {
+unsigned ft_find_written_views(const ft_rows *rows, size_t row, size_t i) {
     unsigned written = 0;
-    int32_t frames[FL_MAX_DEPTH];
+    int32_t frames[FT_MAX_DEPTH];
     for (size_t view = 0; view < rows->views; view++) {
         const bool is_there = frames_of_cell(rows, &rows->lanes[i], row, view, frames) && frames[0] != FT_UNWRITTEN;
         written |= (unsigned)is_there << view;
@@ -72,7 +72,7 @@ unsigned ft_written(const ft_rows *rows, size_t row, size_t i) {
     return written;
 }
 
-uint64_t ft_count_written(const ft_rows *rows, size_t first, size_t stop) {
+uint64_t ft_count_written_cells(const ft_rows *rows, size_t first, size_t stop) {
     if (first >= stop) {
         return 0;
     }
@@ -86,7 +86,7 @@ uint64_t ft_count_written(const ft_rows *rows, size_t first, size_t stop) {
             if (row >= stop) {
                 break;
             }
-            const uint8_t *frames = rows->classes + class * ft_class_bytes(rows) + 2;
+            const uint8_t *frames = rows->classes + class * ft_count_class_bytes(rows) + 2;
             for (size_t view = 0; row >= first && view < rows->views; view++) {
                 cells -= (int16_t)get_u16(frames + 2 * view * rows->layout.depth) == FT_UNWRITTEN;
             }
@@ -126,36 +126,36 @@ static const uint8_t *record_of(const ft_rows *rows, const ft_lane *lane, size_t
         return lane->open;
     }
     const size_t offset = get_u32(lane->groups + k * FT_GROUP_BYTES);
-    if (offset > rows->data_bytes || rows->data_bytes - offset < FT_RECORD_HEADER) {
+    if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER) {
         return NULL;
     }
-    *length = FT_RECORD_HEADER + (size_t)get_u32(rows->data + offset);
+    *length = RECORD_HEADER + (size_t)get_u32(rows->data + offset);
     return *length <= rows->data_bytes - offset ? rows->data + offset : NULL;
 }
 
 /* Find the group of a frame. */
-static int find_group(const ft_rows *rows, const ft_lane *lane, size_t frame, const ft_scratch *own, const fl_codecs *codecs,
+static int find_group(const ft_rows *rows, const ft_lane *lane, size_t frame, const ft_scratch *own, const ft_codecs *codecs,
                       ft_group *found) {
     if (lane->n_groups == 0) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     const size_t k = group_of(rows, lane, frame);
     size_t length;
     const uint8_t *record = record_of(rows, lane, k, &length);
     if (record == NULL) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     found->first = first_of(lane, k);
     found->stop = k + 1 < lane->n_groups ? first_of(lane, k + 1) : lane->frames;
     if (frame < found->first || frame >= found->stop) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     return ft_open_record(rows, record, length, own, codecs, found);
 }
 
 /* -- fetching what is needed soon: in a large ring nearly nothing is in a cache -------------------------------------------------- */
 
-void ft_fetch(const ft_rows *rows, size_t row, size_t i, const bool wanted[FT_MAX_VIEWS], int step) {
+void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[FT_MAX_VIEWS], int step) {
     const ft_lane *lane = &rows->lanes[i];
     if (step == FT_FETCH_INDEX) {
         /* Most streams have as many frames as rows, and groups that are full, about; lists of exceptions are short. */
@@ -167,7 +167,7 @@ void ft_fetch(const ft_rows *rows, size_t row, size_t i, const bool wanted[FT_MA
     }
     size_t low = SIZE_MAX, high = 0; /* the groups that are done: those of a pair lie side by side */
     for (size_t view = 0; view < rows->views && lane->n_groups > 0; view++) {
-        int32_t frames[FL_MAX_DEPTH];
+        int32_t frames[FT_MAX_DEPTH];
         if (!wanted[view] || !frames_of_cell(rows, lane, row, view, frames)) {
             continue;
         }
@@ -202,11 +202,11 @@ static bool leave_out(const ft_group *of, size_t until, walk *next, bool *alone)
     walk seen = *next;
     *alone = false;
     for (; seen.frame <= until; seen.frame++) {
-        const size_t length = fl_patch_length(of->patches + seen.at, of->length - seen.at);
+        const size_t length = ft_measure_patch(of->patches + seen.at, of->length - seen.at);
         if (length == 0) {
             return false;
         }
-        if (fl_patch_stands_alone(of->patches + seen.at, length)) {
+        if (ft_patch_stands_alone(of->patches + seen.at, length)) {
             *next = seen;
             *alone = true;
         }
@@ -219,8 +219,8 @@ static bool leave_out(const ft_group *of, size_t until, walk *next, bool *alone)
 static bool walk_to(const ft_rows *rows, const ft_group *in, size_t until, walk *next, uint8_t *frame) {
     for (; next->frame <= until; next->frame++) {
         const uint8_t *patch = in->patches + next->at;
-        const size_t length = fl_patch_length(patch, in->length - next->at);
-        if (length == 0 || !fl_active->apply(patch, length, frame, rows->frame_bytes, rows->layout.row)) {
+        const size_t length = ft_measure_patch(patch, in->length - next->at);
+        if (length == 0 || !ft_active->apply(patch, length, frame, rows->frame_bytes, rows->layout.row)) {
             return false;
         }
         next->at += length;
@@ -228,13 +228,13 @@ static bool walk_to(const ft_rows *rows, const ft_group *in, size_t until, walk 
     return true;
 }
 
-int ft_decode(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[FT_MAX_VIEWS], const size_t room[FT_MAX_VIEWS],
-              uint8_t *memory, const fl_codecs *codecs) {
+int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[FT_MAX_VIEWS], const size_t room[FT_MAX_VIEWS],
+              uint8_t *memory, const ft_codecs *codecs) {
     const ft_lane *lane = &rows->lanes[i];
-    const ft_scratch own = ft_scratch_of(rows, memory);
+    const ft_scratch own = ft_split_scratch(rows, memory);
     const size_t depth = rows->layout.depth, size = rows->frame_bytes;
-    int32_t wanted[FT_MAX_VIEWS * FL_MAX_DEPTH];
-    size_t order[FT_MAX_VIEWS * FL_MAX_DEPTH], count = 0;
+    int32_t wanted[FT_MAX_VIEWS * FT_MAX_DEPTH];
+    size_t order[FT_MAX_VIEWS * FT_MAX_DEPTH], count = 0;
     bool in_order = rows->layout.outer == 1;
     for (size_t view = 0; view < rows->views; view++) {
         if (outputs[view] == NULL) {
@@ -242,12 +242,12 @@ int ft_decode(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[
         }
         int32_t *frames = wanted + view * depth;
         if (!frames_of_cell(rows, lane, row, view, frames)) {
-            return FL_DAMAGED;
+            return FT_DAMAGED;
         }
         for (size_t j = 0; j < depth; j++) {
             in_order = in_order && (j == 0 || frames[j] >= frames[j - 1]);
             if (frames[j] < 0) {
-                fl_put_frame(&rows->layout, NULL, j, outputs[view]);
+                ft_put_frame(&rows->layout, NULL, j, outputs[view]);
                 continue;
             }
             size_t k = count++;
@@ -260,7 +260,7 @@ int ft_decode(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[
     for (size_t k = 0; k < count;) {
         ft_group found;
         const int result = find_group(rows, lane, (size_t)wanted[order[k]], &own, codecs, &found);
-        if (result != FL_OK) {
+        if (result != FT_OK) {
             return result;
         }
         const uint8_t *before = found.base;
@@ -268,23 +268,23 @@ int ft_decode(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[
         for (; k < count && (size_t)wanted[order[k]] < found.stop; k++) {
             const size_t view = order[k] / depth, j = order[k] % depth, until = (size_t)wanted[order[k]];
             /* A frame that lies in one piece is decoded where it goes to, if what that writes beyond it is put later. */
-            const bool in_place = in_order && room[view] + (depth - 1 - j) * size >= FL_WRITE_AHEAD;
+            const bool in_place = in_order && room[view] + (depth - 1 - j) * size >= FT_WRITE_AHEAD;
             uint8_t *frame = in_place ? outputs[view] + j * size : own.frame;
             bool alone;
             if (!leave_out(&found, until, &next, &alone)) {
-                return FL_DAMAGED;
+                return FT_DAMAGED;
             }
             if (!alone && before != frame) {
-                fl_active->copy(frame, before, size);
+                ft_active->copy(frame, before, size);
             }
             if (!walk_to(rows, &found, until, &next, frame)) {
-                return FL_DAMAGED;
+                return FT_DAMAGED;
             }
             if (!in_place) {
-                fl_put_frame(&rows->layout, frame, j, outputs[view]);
+                ft_put_frame(&rows->layout, frame, j, outputs[view]);
             }
             before = frame;
         }
     }
-    return FL_OK;
+    return FT_OK;
 }

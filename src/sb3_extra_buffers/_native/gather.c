@@ -1,5 +1,6 @@
 /* Reading from many cells at once: observations of a column, and values of a plain array. */
 #include "column.h"
+#include "parallel.h"
 
 #include <string.h>
 
@@ -12,6 +13,9 @@ enum {
     AHEAD_VALUES = 16, /* in a plain array, where there is less to do between two cells */
     AHEAD_CHUNKS = 8,  /* in the list of chunks, likewise */
 };
+/* Having a smaller output decoded by two takes longer than it saves; waking a helper up for it takes longer still. */
+#define WORTH_SHARING ((size_t)1 << 20)
+#define WORTH_WAKING ((size_t)1 << 21)
 #ifndef CACHED
 #define CACHED ((size_t)1 << 19) /* a ring of fewer bytes is in the processor's second-level cache, about */
 #endif
@@ -30,7 +34,7 @@ struct ft_read {
     bool wanted[FT_MAX_VIEWS];
     size_t obs_bytes, views;
     size_t scratch_bytes; /* of each worker */
-    const fl_codecs *codecs;
+    const ft_codecs *codecs;
     uint8_t *scratch;
     bool for_codecs; /* whether a codec does most of the work: two threads would wait for each other, as codecs are Python's */
     bool ahead;      /* whether to fetch what is needed next; takes longer where all is in a cache anyway */
@@ -50,35 +54,35 @@ static int read_now(const ft_rows *rows, size_t place, size_t i, const ft_read *
         }
     }
     if (rows == NULL) {
-        return FL_OK;
+        return FT_OK;
     }
-    if (*scratch == NULL && (*scratch = fl_alloc(1, ft_scratch_bytes(rows))) == NULL) {
-        return FL_NO_MEMORY;
+    if (*scratch == NULL && (*scratch = ft_alloc(1, ft_measure_scratch(rows))) == NULL) {
+        return FT_NO_MEMORY;
     }
-    return ft_decode(rows, place, i, outputs, room, *scratch, read->codecs);
+    return ft_decode_cell(rows, place, i, outputs, room, *scratch, read->codecs);
 }
 
-ft_read *ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *streams, size_t count,
-                       uint8_t *const outputs[FT_MAX_VIEWS], const fl_codecs *codecs, int *result) {
-    const ft_rows *open = ft_builder_rows(column->open);
-    ft_read *read = fl_alloc(1, sizeof *read);
-    *result = FL_NO_MEMORY;
+int ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *streams, size_t count,
+                  uint8_t *const outputs[FT_MAX_VIEWS], const ft_codecs *codecs, ft_read **begun) {
+    const ft_rows *open = ft_builder_get_rows(column->open);
+    ft_read *read = ft_alloc(1, sizeof *read);
+    *begun = NULL;
     if (read == NULL) {
-        return NULL;
+        return FT_NO_MEMORY;
     }
     *read = (ft_read){.obs_bytes = open->obs_bytes, .views = open->views, .codecs = codecs};
     for (size_t view = 0; view < FT_MAX_VIEWS; view++) {
         read->outputs[view] = view < open->views ? outputs[view] : NULL;
         read->wanted[view] = read->outputs[view] != NULL;
     }
-    read->for_codecs = ft_builder_is_for_codecs(column->open);
+    read->for_codecs = ft_builder_needs_codecs(column->open);
     read->ahead = column->sealed_usage.held_bytes > CACHED;
-    read->tasks = fl_resize(NULL, count, sizeof *read->tasks);
+    read->tasks = ft_resize(NULL, count, sizeof *read->tasks);
     uint8_t *scratch = NULL;
-    *result = read->tasks != NULL ? FL_OK : FL_NO_MEMORY;
-    for (size_t k = 0; k < count && *result == FL_OK; k++) {
+    int result = read->tasks != NULL ? FT_OK : FT_NO_MEMORY;
+    for (size_t k = 0; k < count && result == FT_OK; k++) {
         if (rows[k] < 0 || (uint64_t)rows[k] >= column->rows || streams[k] < 0 || (uint64_t)streams[k] >= open->n_streams) {
-            *result = FL_OUTSIDE;
+            result = FT_OUTSIDE;
             break;
         }
         if (read->ahead && k + AHEAD_CHUNKS < count && (uint64_t)rows[k + AHEAD_CHUNKS] < column->rows) {
@@ -88,21 +92,22 @@ ft_read *ft_read_begin(const ft_column *column, const int64_t *rows, const int64
         ft_chunk *chunk;
         const ft_rows *found = ft_find_row(column, (uint64_t)rows[k], &place, &chunk);
         if (chunk == NULL) {
-            *result = read_now(found, place, (size_t)streams[k], read, k, &scratch);
+            result = read_now(found, place, (size_t)streams[k], read, k, &scratch);
             continue;
         }
         ft_chunk_keep(chunk);
         FT_FETCH(&chunk->lanes[streams[k]]);
         read->tasks[read->count++] = (task){chunk, (uint32_t)place, (uint32_t)streams[k], k};
-        const size_t bytes = ft_scratch_bytes(found);
+        const size_t bytes = ft_measure_scratch(found);
         read->scratch_bytes = bytes > read->scratch_bytes ? bytes : read->scratch_bytes;
     }
-    fl_free(scratch);
-    if (*result != FL_OK) {
+    ft_free(scratch);
+    if (result != FT_OK) {
         ft_read_end(read);
-        return NULL;
+        return result;
     }
-    return read;
+    *begun = read;
+    return FT_OK;
 }
 
 /* -- decoding them -------------------------------------------------------------------------------------------------------------- */
@@ -124,7 +129,7 @@ static void fetch_ahead(const ft_read *read, int worker, size_t first, size_t st
     const size_t other = task_ahead(read, worker, first, stop, k);
     if (other < read->count) {
         const task *of = &read->tasks[other];
-        ft_fetch(&of->chunk->rows, of->place, of->stream, read->wanted, step);
+        ft_fetch_cell(&of->chunk->rows, of->place, of->stream, read->wanted, step);
     }
 }
 
@@ -148,8 +153,8 @@ static bool run_tasks(void *context, int worker, size_t first, size_t stop) {
         for (size_t view = 0; view < FT_MAX_VIEWS; view++) {
             outputs[view] = read->outputs[view] == NULL ? NULL : read->outputs[view] + of->output * read->obs_bytes;
         }
-        const int result = ft_decode(&of->chunk->rows, of->place, of->stream, outputs, room, scratch, read->codecs);
-        if (result != FL_OK) {
+        const int result = ft_decode_cell(&of->chunk->rows, of->place, of->stream, outputs, room, scratch, read->codecs);
+        if (result != FT_OK) {
             read->results[worker] = result;
             return false;
         }
@@ -157,36 +162,36 @@ static bool run_tasks(void *context, int worker, size_t first, size_t stop) {
     return true;
 }
 
-bool ft_column_shares(const ft_column *column, size_t bytes) {
-    return bytes >= FL_WORTH_SHARING && !ft_builder_is_for_codecs(column->open);
+bool ft_column_can_share(const ft_column *column, size_t bytes) {
+    return bytes >= WORTH_SHARING && !ft_builder_needs_codecs(column->open);
 }
 
-int ft_read_run(ft_read *read, int threads, const fl_codecs *codecs) {
+int ft_read_run(ft_read *read, int threads, const ft_codecs *codecs) {
     read->codecs = codecs;
     if (read->count == 0) {
-        return FL_OK;
+        return FT_OK;
     }
     const size_t bytes = read->count * read->obs_bytes * (read->wanted[0] + (size_t)read->wanted[1]);
-    const bool shared = threads > 1 && read->count > PIECE && bytes >= FL_WORTH_SHARING && !read->for_codecs;
-    read->scratch = fl_resize(NULL, shared ? 2 : 1, read->scratch_bytes);
+    const bool shared = threads > 1 && read->count > PIECE && bytes >= WORTH_SHARING && !read->for_codecs;
+    read->scratch = ft_resize(NULL, shared ? 2 : 1, read->scratch_bytes);
     if (read->scratch == NULL) {
-        return FL_NO_MEMORY;
+        return FT_NO_MEMORY;
     }
     if (shared) {
-        fl_work_on_two(run_tasks, read, read->count, PIECE, bytes >= FL_WORTH_WAKING);
+        ft_work_on_two(run_tasks, read, read->count, PIECE, bytes >= WORTH_WAKING);
     } else {
         run_tasks(read, 0, 0, read->count);
     }
-    return read->results[0] != FL_OK ? read->results[0] : read->results[1];
+    return read->results[0] != FT_OK ? read->results[0] : read->results[1];
 }
 
 void ft_read_end(ft_read *read) {
     for (size_t k = 0; k < read->count; k++) {
         ft_chunk_drop(read->tasks[k].chunk);
     }
-    fl_free(read->tasks);
-    fl_free(read->scratch);
-    fl_free(read);
+    ft_free(read->tasks);
+    ft_free(read->scratch);
+    ft_free(read);
 }
 
 /* -- plain arrays ---------------------------------------------------------------------------------------------------------------- */
@@ -200,7 +205,7 @@ void ft_read_end(ft_read *read) {
         memcpy(out + k * (bytes), data + ((size_t)rows[k] * n_streams + (size_t)streams[k]) * (bytes), (bytes));        \
     }
 
-void ft_gather(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams, size_t count,
+void ft_gather_cells(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams, size_t count,
                uint8_t *out) {
     switch (cell_bytes) {
     case 1:

@@ -31,24 +31,24 @@ static void note_stray(ft_doubt *doubt) {
 }
 
 /* An observation that does not follow from the last one: look for each of its frames. */
-static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const fl_codecs *codecs) {
+static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const ft_codecs *codecs) {
     const ft_rows *rows = &builder->rows;
     const size_t depth = rows->layout.depth, size = rows->frame_bytes, stride = rows->stride;
     stream *of = &builder->streams[i];
-    number *numbers = builder->rooms[i].numbers, found[FL_MAX_DEPTH];
+    number *numbers = builder->rooms[i].numbers, found[FT_MAX_DEPTH];
     uint8_t *now = builder->frames, *before = now + depth * stride, *scratch = before + depth * stride;
-    const uint8_t *known[2 * FL_MAX_DEPTH];
-    number known_as[2 * FL_MAX_DEPTH];
+    const uint8_t *known[2 * FT_MAX_DEPTH];
+    number known_as[2 * FT_MAX_DEPTH];
     size_t count = 0;
     for (size_t j = 0; j < depth; j++) {
-        fl_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, scratch);
+        ft_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, scratch);
     }
     if (of->known && !is_padded(rows, now)) {
         note_stray(&builder->doubt);
     }
     for (size_t j = 0; of->known && j < depth; j++) {
         if (numbers[j] >= 0 && of->frames - (uint32_t)numbers[j] < FT_FAR) {
-            fl_take_frame(&rows->layout, builder->rooms[i].last, builder->turned, j, before + j * stride, scratch);
+            ft_take_frame(&rows->layout, builder->rooms[i].last, builder->turned, j, before + j * stride, scratch);
             known[count] = before + j * stride;
             known_as[count++] = numbers[j];
         }
@@ -66,7 +66,7 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
         if (found[j] < 0) {
             found[j] = (number)of->frames;
             const int stored = ft_store_frame(builder, i, frame, codecs);
-            if (stored != FL_OK) {
+            if (stored != FT_OK) {
                 return stored;
             }
             known[count] = frame;
@@ -74,42 +74,42 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
         }
     }
     memcpy(numbers, found, depth * sizeof *numbers);
-    fl_active->copy(builder->rooms[i].last, obs, rows->obs_bytes);
+    ft_active->copy(builder->rooms[i].last, obs, rows->obs_bytes);
     of->known = true;
-    return FL_OK;
+    return FT_OK;
 }
 
-int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool moves, const fl_codecs *codecs) {
+int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool moves, const ft_codecs *codecs) {
     const ft_rows *rows = &builder->rows;
-    const fl_layout *layout = &rows->layout;
+    const ft_layout *layout = &rows->layout;
     const size_t depth = layout->depth;
     stream *of = &builder->streams[i];
     room *at = &builder->rooms[i];
-    if (of->known && !moves && fl_active->same(obs, at->last, rows->obs_bytes)) {
-        return FL_OK;
+    if (of->known && !moves && ft_active->same(obs, at->last, rows->obs_bytes)) {
+        return FT_OK;
     }
     uint8_t *scratch = builder->frames + 2 * depth * rows->stride;
-    const bool moved = of->known && (depth == 1 || fl_moved_on(layout, obs, at->last, builder->turned, builder->frames,
+    const bool moved = of->known && (depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frames,
                                                                builder->spare, scratch));
     if (!moved) {
-        const bool same = of->known && moves && fl_active->same(obs, at->last, rows->obs_bytes);
-        return same ? FL_OK : write_other(builder, i, obs, codecs);
+        const bool same = of->known && moves && ft_active->same(obs, at->last, rows->obs_bytes);
+        return same ? FT_OK : write_other(builder, i, obs, codecs);
     }
     const uint8_t *frame = builder->frames;
     if (depth == 1 && builder->turned) {
-        fl_take_frame(layout, obs, true, 0, builder->frames, scratch);
+        ft_take_frame(layout, obs, true, 0, builder->frames, scratch);
     } else if (depth == 1) {
         frame = obs;
     }
     const number newest = (number)of->frames;
     of->known = false;
     const int stored = ft_store_frame(builder, i, frame, codecs);
-    if (stored != FL_OK) {
+    if (stored != FT_OK) {
         return stored;
     }
     of->known = true;
     if (depth == 1) {
-        fl_active->copy(at->last, obs, rows->obs_bytes);
+        ft_active->copy(at->last, obs, rows->obs_bytes);
     } else {
         uint8_t *last = at->last;
         at->last = builder->spare;
@@ -117,7 +117,7 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     }
     memmove(at->numbers, at->numbers + 1, (depth - 1) * sizeof *at->numbers);
     at->numbers[depth - 1] = newest;
-    return FL_OK;
+    return FT_OK;
 }
 
 void ft_set_order(ft_builder *builder, bool turned) {
@@ -127,7 +127,7 @@ void ft_set_order(ft_builder *builder, bool turned) {
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         if (builder->streams[i].known) {
             memcpy(builder->frames, builder->rooms[i].last, builder->rows.obs_bytes);
-            fl_turn(&builder->rows.layout, builder->frames, builder->turned, builder->rooms[i].last);
+            ft_turn_observation(&builder->rows.layout, builder->frames, builder->turned, builder->rooms[i].last);
         }
     }
     builder->turned = turned;
@@ -156,7 +156,7 @@ static uint32_t hash_of(const uint8_t *bytes, size_t size) {
 }
 
 static uint32_t *find_hash(ft_builder *builder, const uint8_t *wanted) {
-    const size_t size = ft_class_bytes(&builder->rows);
+    const size_t size = ft_count_class_bytes(&builder->rows);
     for (size_t place = hash_of(wanted, size);; place++) {
         uint32_t *entry = &builder->hashes[place & (builder->n_hashes - 1)];
         if (*entry == 0 || memcmp(builder->classes + (*entry - 1) * size, wanted, size) == 0) {
@@ -166,13 +166,13 @@ static uint32_t *find_hash(ft_builder *builder, const uint8_t *wanted) {
 }
 
 static bool room_for_class(ft_builder *builder) {
-    const size_t size = ft_class_bytes(&builder->rows);
+    const size_t size = ft_count_class_bytes(&builder->rows);
     if (2 * (builder->n_classes + 1) > builder->n_hashes) {
-        uint32_t *hashes = fl_alloc(2 * builder->n_hashes, sizeof *hashes);
+        uint32_t *hashes = ft_alloc(2 * builder->n_hashes, sizeof *hashes);
         if (hashes == NULL) {
             return false;
         }
-        fl_free(builder->hashes);
+        ft_free(builder->hashes);
         builder->hashes = hashes;
         builder->n_hashes *= 2;
         for (uint32_t k = 0; k < builder->n_classes; k++) {
@@ -188,9 +188,9 @@ static int64_t find_class(ft_builder *builder, size_t i) {
     const stream *of = &builder->streams[i];
     const size_t depth = builder->rows.layout.depth;
     if (!room_for_class(builder)) {
-        return FL_NO_MEMORY;
+        return FT_NO_MEMORY;
     }
-    uint8_t *wanted = builder->classes + builder->n_classes * ft_class_bytes(&builder->rows); /* if it is new, it is there already */
+    uint8_t *wanted = builder->classes + builder->n_classes * ft_count_class_bytes(&builder->rows); /* if it is new, it is there already */
     put_u16(wanted, of->frames - of->frames_before);
     for (size_t k = 0; k < builder->rows.views * depth; k++) {
         const number frame = builder->rooms[i].cell[k];
@@ -209,13 +209,13 @@ static int note_exception(ft_builder *builder, size_t i, size_t row, int64_t cla
     room *at = &builder->rooms[i];
     if (!ft_make_room(&at->exceptions, &at->exceptions_room, of->n_exceptions * FT_EXCEPTION_BYTES, FT_EXCEPTION_BYTES,
                    FT_FIRST_ROOM * FT_EXCEPTION_BYTES, &builder->lanes[i].exceptions)) {
-        return FL_NO_MEMORY;
+        return FT_NO_MEMORY;
     }
     uint8_t *entry = at->exceptions + of->n_exceptions++ * FT_EXCEPTION_BYTES;
     put_u16(entry, row);
     put_u16(entry + 2, of->frames_before);
     put_u32(entry + 4, (size_t)class);
-    return FL_OK;
+    return FT_OK;
 }
 
 int ft_note_exceptions(ft_builder *builder, size_t row) {
@@ -229,9 +229,9 @@ int ft_note_exceptions(ft_builder *builder, size_t row) {
         }
         const int64_t class = find_class(builder, i);
         const int result = class < 0 ? (int)class : note_exception(builder, i, row, class);
-        if (result != FL_OK) {
+        if (result != FT_OK) {
             return result;
         }
     }
-    return FL_OK;
+    return FT_OK;
 }

@@ -85,8 +85,8 @@ class TableBuffer(SavedAtOnce):
         chosen = check_options(type(self), options, self._option_defaults, space)
         check_space(type(self), space)
         BaseBuffer.__init__(self, rows, space, action_space, device, n_envs=n_envs)
-        self.normalize_images: bool = chosen["normalize_images"]
-        self.output_dtype: str = chosen["output_dtype"]
+        self.normalize_images: bool = chosen.get("normalize_images", False)
+        self.output_dtype: str = chosen.get("output_dtype", "raw")
         self._options = chosen
         self._lock = StoreLock()
 

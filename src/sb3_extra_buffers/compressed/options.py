@@ -68,9 +68,9 @@ def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, An
     if not given.keys() <= defaults.keys():
         raise TypeError(explain_arguments(cls, {"observation_space": space, **given}))
     options = {**defaults, **given}
-    if options["output_dtype"] not in ("raw", "float"):
+    if options.get("output_dtype", "raw") not in ("raw", "float"):
         raise ValueError(f"output_dtype is {options['output_dtype']!r}; allowed: 'raw', 'float'")
-    check_mappings(**{name: options[name] for name in ("dtypes", "compression_kwargs", "decompression_kwargs")})
+    check_mappings(**{name: options.get(name) for name in ("dtypes", "compression_kwargs", "decompression_kwargs")})
     return options
 
 

@@ -61,10 +61,10 @@ class TableRollout(TableBuffer):
     ) -> None:
         self._begin(buffer_size, observation_space, action_space, device, n_envs, options)
         self.gae_lambda, self.gamma = gae_lambda, gamma
-        self.prefetch: bool = self._options["prefetch"]
+        self.prefetch: bool = self._options.get("prefetch", False)
         self.__dict__.update(self._fresh_attributes())
         self._build_table()
-        if self._options["keep_freed_memory"] and self._on_cpu and any(field.is_compressed for field in self._fields):
+        if self._options.get("keep_freed_memory") and self._on_cpu and any(field.is_compressed for field in self._fields):
             freed_memory.keep_freed_memory()
 
     def _fresh_attributes(self) -> dict[str, Any]:

@@ -16,13 +16,13 @@ cdef class Chunk:
 
     def __cinit__(self, bytes data=None):
         cdef const char *what = NULL
-        cdef int result = FL_OK
+        cdef int result
         if data is None:
             return  # for a column, which has one to put in
-        self._chunk = ft_chunk_open(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>len(data), _let_go, <void *>data,
-                                    &result, &what)
-        if self._chunk is NULL:
-            if what is NULL:
+        result = ft_chunk_open(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>len(data), _let_go, <void *>data,
+                               &self._chunk, &what)
+        if result != FT_OK:
+            if result == FT_NO_MEMORY:
                 raise MemoryError("out of memory: a chunk of compressed observations cannot be opened")
             raise StorageError(f"the saved observations are damaged: {what.decode()}; load another copy of the file")
         Py_INCREF(data)  # until C lets go of it
@@ -37,29 +37,26 @@ cdef class Chunk:
         return self._chunk
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        cdef size_t size
-        cdef const uint8_t *memory = ft_chunk_bytes(self._held(), &size)
-        PyBuffer_FillInfo(buffer, self, <void *>memory, <Py_ssize_t>size, 1, flags)
+        cdef ft_chunk_info of = ft_chunk_get_info(self._held())
+        PyBuffer_FillInfo(buffer, self, <void *>of.bytes, <Py_ssize_t>of.size, 1, flags)
 
     def __len__(self):
-        cdef size_t size
-        ft_chunk_bytes(self._held(), &size)
-        return <Py_ssize_t>size
+        return <Py_ssize_t>ft_chunk_get_info(self._held()).size
 
     @property
     def first_row(self):
         """The row of the ring that it begins with."""
-        return ft_chunk_first_row(self._held())
+        return ft_chunk_get_info(self._held()).first_row
 
     @property
     def rows(self):
         """Number of its rows."""
-        return ft_chunk_rows(self._held())
+        return ft_chunk_get_info(self._held()).rows
 
     @property
     def lap(self):
         """In which lap of the ring it was written."""
-        return ft_chunk_lap(self._held())
+        return ft_chunk_get_info(self._held()).lap
 
 
 cdef Chunk _wrap_chunk(ft_chunk *chunk):

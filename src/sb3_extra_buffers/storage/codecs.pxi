@@ -9,7 +9,7 @@ cdef class _Codecs:
 
     cdef object frame_codec, group_codec, blob
     cdef list errors
-    cdef fl_codecs calls
+    cdef ft_codecs calls
 
     def __cinit__(self, frame_codec, group_codec):
         self.frame_codec, self.group_codec = frame_codec, group_codec
@@ -23,19 +23,19 @@ cdef class _Codecs:
                 self.errors = []  # of a codec, but what it was asked for could wait
             return 0
         errors, self.errors = self.errors, []
-        if result == FL_CODEC or (result == FL_NO_MEMORY and errors):
+        if result == FT_CODEC or (result == FT_NO_MEMORY and errors):
             # Undoing what has failed may have been interrupted by something that must not be lost.
             raise next((error for error in errors if not isinstance(error, Exception)), errors[0])
-        if result == FL_NO_MEMORY:
-            refused = fl_refused_bytes()
-            size = "more bytes than can be addressed" if refused == FL_MORE_THAN_ALL else f"{refused:,} bytes"
+        if result == FT_NO_MEMORY:
+            refused = ft_get_refused_bytes()
+            size = "more bytes than can be addressed" if refused == FT_MORE_THAN_ALL else f"{refused:,} bytes"
             raise MemoryError(
                 f"out of memory: {size} for compressed observations were refused by the system; "
                 "what is stored so far is unharmed"
             )
-        if result == FL_OUTSIDE:
+        if result == FT_OUTSIDE:
             raise IndexError("there is no such cell")
-        if result == FL_INVALID:
+        if result == FT_INVALID:
             raise ValueError("observations of these sizes cannot be stored")
         if errors:
             raise StorageError(f"a stored group of frames is damaged: {errors[0]}") from errors[0]
@@ -59,7 +59,7 @@ cdef object _zeros(size_t size):
 
 cdef int _code_of(object error) except *:
     """Without memory, what can wait is put off; anything else ends what C is doing."""
-    return FL_NO_MEMORY if isinstance(error, MemoryError) else FL_CODEC
+    return FT_NO_MEMORY if isinstance(error, MemoryError) else FT_CODEC
 
 
 cdef int _encode(void *context, int which, const uint8_t *data, size_t size, const uint8_t **blob,
@@ -75,7 +75,7 @@ cdef int _encode(void *context, int which, const uint8_t *data, size_t size, con
     codecs.blob = coded  # until the next one
     blob[0] = <const uint8_t *>PyBytes_AS_STRING(coded)
     blob_size[0] = <size_t>len(coded)
-    return FL_OK
+    return FT_OK
 
 
 cdef int _decode(void *context, int which, const uint8_t *blob, size_t blob_size, uint8_t *data,
@@ -90,5 +90,5 @@ cdef int _decode(void *context, int which, const uint8_t *blob, size_t blob_size
         memcpy(data, cnp.PyArray_DATA(out), size)
     except BaseException as error:
         codecs.errors.append(error)
-        return FL_DAMAGED if isinstance(error, CodecError) else _code_of(error)
-    return FL_OK
+        return FT_DAMAGED if isinstance(error, CodecError) else _code_of(error)
+    return FT_OK

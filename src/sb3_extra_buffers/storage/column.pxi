@@ -18,9 +18,9 @@ cdef cnp.ndarray _streams_of(object envs, Py_ssize_t n_envs):
     return np.array(listed, dtype=np.uintp)
 
 
-cdef fl_layout _layout_of(object layout) except *:
+cdef ft_layout _layout_of(object layout) except *:
     """The sizes of a layout. From here on it knows them all without running Python, which may be interrupted."""
-    cdef fl_layout result
+    cdef ft_layout result
     if len(layout.obs_shape) >= MOST_AXES:
         raise ValueError(f"observations have {len(layout.obs_shape)} axes; at most {MOST_AXES - 1} are possible")
     result.item = layout.itemsize
@@ -66,7 +66,7 @@ cdef class FrameColumn:
     cdef cnp.npy_intp _turned_strides[MOST_AXES]
     # Set by whoever holds the lock: whether something is being changed, and how far that has got; how many reads this thread has
     # begun; and how often the lock had been taken from a thread that is not there when these were set.
-    cdef bint _writing, _revising, _staging
+    cdef bint _writing, _revising
     cdef int _reading, _abandoned
     # The search for a frame stack, which is made in Python: how many observations were written, at which one to look, and
     # whether the layout has turned out wrong.
@@ -78,15 +78,13 @@ cdef class FrameColumn:
     def __cinit__(self, rows, n_envs, views, chunk_rows, layout, dtype, frame_codec, group_codec, references, shift, lock,
                   *args, **kwargs):
         cdef ft_schema schema
-        cdef int result = FL_OK
         schema.layout = _layout_of(layout)
         schema.method.references, schema.method.packs, schema.method.shift = references, group_codec is not None, shift
         schema.n_streams, schema.views = n_envs, views
         self.rows, self.n_envs, self.views, self.dtype = rows, n_envs, views, dtype
         self.lock, self._abandoned = lock, lock.abandoned
         self._codecs = _Codecs(frame_codec, group_codec)
-        self._column = ft_column_new(&schema, rows, chunk_rows, &result)
-        self._codecs.check(result)
+        self._codecs.check(ft_column_new(&schema, rows, chunk_rows, &self._column))
         self._take_shape(layout)
 
     def __dealloc__(self):
@@ -203,23 +201,16 @@ cdef class FrameColumn:
 
     cdef int _stage(self, int64_t row, ft_part *parts, size_t n_parts) except -1:
         """Code a row. ``_commit`` or ``_abort`` must follow."""
-        cdef int result
-        self._staging = True
-        result = ft_column_stage(self._column, <uint64_t>row, parts, n_parts, &self._codecs.calls)
-        if result < 0:
-            self._staging = False
-        return self._codecs.check(result)
+        return self._codecs.check(ft_column_stage(self._column, <uint64_t>row, parts, n_parts, &self._codecs.calls))
 
     cdef int _commit(self) noexcept:
         ft_column_commit(self._column)
-        self._staging = False
-        self.layout_fails = ft_column_layout_in_doubt(self._column)
+        self.layout_fails = ft_column_doubts_layout(self._column)
         return 0
 
     cdef int _abort(self) noexcept:
-        if self._staging:
-            ft_column_abort(self._column)
-            self._staging = False
+        """Take back what was staged and is not committed, or what a fork has cut off; else this does nothing."""
+        ft_column_abort(self._column)
         return 0
 
     def write(self, Py_ssize_t row, obs, Py_ssize_t view=0, other=None, envs=None):
@@ -267,7 +258,7 @@ cdef class FrameColumn:
 
         :param layout: The layout
         """
-        cdef fl_layout sizes = _layout_of(layout)
+        cdef ft_layout sizes = _layout_of(layout)
         cdef bint revising = self.lock.is_mine() and self._revising
         if revising:  # by whoever is writing: that is the one change which is expected now
             self._revising = False
@@ -309,7 +300,7 @@ cdef class FrameColumn:
             raise IndexError(f"there is no environment {env}")
         out = np.empty(self.obs_bytes, dtype=np.uint8)
         self.lock.acquire()
-        known = ft_column_last(self._column, <size_t>env, <uint8_t *>cnp.PyArray_DATA(out))
+        known = ft_column_get_last(self._column, <size_t>env, <uint8_t *>cnp.PyArray_DATA(out))
         self.lock.release()
         return out if known else None
 
@@ -345,15 +336,13 @@ cdef class FrameColumn:
     cdef int _begin_read(self, Reading reading, uint8_t **outputs) except -1:
         """Find what is to be decoded, under the lock; what is still being written is decoded at once."""
         cdef _ColumnRead part = _ColumnRead.__new__(_ColumnRead)
-        cdef int result = FL_OK
         part._codecs = _Codecs(self._codecs.frame_codec, self._codecs.group_codec)
         self.lock.acquire()
         self._notice_fork()
         self._reading += 1
         try:
-            part._read = ft_read_begin(self._column, reading._rows, reading._envs, reading._count, outputs, &part._codecs.calls,
-                                       &result)
-            part._codecs.check(result)
+            part._codecs.check(ft_read_begin(self._column, reading._rows, reading._envs, reading._count, outputs,
+                                             &part._codecs.calls, &part._read))
         finally:
             self._reading -= 1
             self.lock.release()
@@ -363,7 +352,7 @@ cdef class FrameColumn:
     cdef bint _shares(self, size_t observations):
         """Whether so many observations are decoded by two cores, where there are two."""
         cdef size_t each = <size_t>self.obs_bytes
-        return ft_column_shares(self._column, observations * each if observations <= SIZE_MAX // each else SIZE_MAX)
+        return ft_column_can_share(self._column, observations * each if observations <= SIZE_MAX // each else SIZE_MAX)
 
     # -- chunks ---------------------------------------------------------------------------------------------------------------
 
@@ -377,17 +366,15 @@ cdef class FrameColumn:
         cdef ft_chunk *chunk
         cdef ft_chunk *before = NULL
         cdef Py_ssize_t row
-        cdef int result = FL_OK
         self.lock.acquire()
         try:
             for row in range(0, self.rows, FT_BLOCK_ROWS):
-                chunk = ft_column_chunk(self._column, <uint64_t>row)
+                chunk = ft_column_get_chunk(self._column, <uint64_t>row)
                 if chunk is not NULL and chunk is not before:
                     ft_chunk_keep(chunk)
                     found.append(_wrap_chunk(chunk))
                 before = chunk
-            chunk = ft_column_snapshot(self._column, &result)
-            self._codecs.check(result)
+            self._codecs.check(ft_column_snapshot(self._column, &chunk))
             found.sort(key=lambda one: (one.lap, one.first_row))
             return found, None if chunk is NULL else _wrap_chunk(chunk)
         finally:
@@ -404,7 +391,7 @@ cdef class FrameColumn:
         cdef uint64_t first = chunk.first_row if first_row < 0 else <uint64_t>first_row
         self._begin_change()
         try:
-            if ft_column_adopt(self._column, chunk._chunk, first) != FL_OK:
+            if ft_column_adopt(self._column, chunk._chunk, first) != FT_OK:
                 raise StorageError(
                     f"a chunk of {chunk.rows} rows from row {first} on does not fit here: its observations are of another form, "
                     f"or it is not cut at multiples of {FT_BLOCK_ROWS} rows"
@@ -424,7 +411,7 @@ cdef class FrameColumn:
         self._begin_change()
         try:
             result = ft_column_resume(self._column, chunk._chunk, chunk.first_row, chunk.lap, &self._codecs.calls)
-            if result == FL_INVALID:
+            if result == FT_INVALID:
                 raise StorageError("the saved observations are damaged: the last chunk is of another form; load another copy")
             self._codecs.check(result)
         finally:
@@ -438,6 +425,6 @@ cdef class FrameColumn:
         """
         cdef ft_usage of
         self.lock.acquire()
-        of = ft_column_usage(self._column)
+        of = ft_column_get_usage(self._column)
         self.lock.release()
         return of.cells, of.frames, of.frame_bytes, of.index_bytes, of.held_bytes

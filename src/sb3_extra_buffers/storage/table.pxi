@@ -137,7 +137,7 @@ cdef class PlainColumn:
             out = cnp.PyArray_SimpleNew(axes, shape, cnp.PyArray_TYPE(self.array))
         else:
             out = np.empty([shape[axis] for axis in range(axes)], dtype=self.array.dtype)
-        ft_gather(<const uint8_t *>cnp.PyArray_DATA(self.array), <size_t>cnp.PyArray_STRIDE(self.array, 1),
+        ft_gather_cells(<const uint8_t *>cnp.PyArray_DATA(self.array), <size_t>cnp.PyArray_STRIDE(self.array, 1),
                   <size_t>cnp.PyArray_DIM(self.array, 1), reading._rows, reading._envs, reading._count,
                   <uint8_t *>cnp.PyArray_DATA(out))
         return out
@@ -319,7 +319,7 @@ cdef class Table:
         for column in self._frames:
             frames = <FrameColumn>column
             if frames._shares(2 * <size_t>count) and _cores() > 1:
-                fl_call_helper()  # a second core takes a moment to wake up
+                ft_wake_helper()  # a second core takes a moment to wake up
                 break
         self.lock.acquire()
         try:

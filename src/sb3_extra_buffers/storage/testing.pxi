@@ -1,7 +1,23 @@
 # For tests: what the core does inside.
 
-READ_AHEAD = FL_READ_AHEAD
-WRITE_AHEAD = FL_WRITE_AHEAD
+cdef extern from "kernels.h":
+    enum: FT_READ_AHEAD, FT_WRITE_AHEAD
+    size_t FT_NO_PATCH
+    ctypedef struct ft_kernels:
+        const char *name
+        size_t (*encode)(const uint8_t *, const uint8_t *, size_t, size_t, const uint8_t *, uint32_t *, uint8_t *, size_t,
+                         size_t) noexcept
+        bint (*apply)(const uint8_t *, size_t, uint8_t *, size_t, size_t) noexcept
+    const ft_kernels *ft_active
+    const ft_kernels *ft_find_best_kernels()
+    const ft_kernels *ft_find_kernels(const char *)
+    size_t ft_measure_patch(const uint8_t *, size_t)
+
+cdef extern from "allocation.h":
+    int64_t ft_refuse_allocation(int64_t)
+
+READ_AHEAD = FT_READ_AHEAD
+WRITE_AHEAD = FT_WRITE_AHEAD
 
 
 def use_kernels(str name):
@@ -11,12 +27,12 @@ def use_kernels(str name):
     :param name: ``"baseline"`` or ``"avx2"``; ``""`` for the best that this processor has
     :return: The name of those in use before
     """
-    global fl_active
-    cdef bytes before = fl_active.name
-    cdef const fl_kernels *chosen = fl_kernels_named(name.encode()) if name else fl_best_kernels()
+    global ft_active
+    cdef bytes before = ft_active.name
+    cdef const ft_kernels *chosen = ft_find_kernels(name.encode()) if name else ft_find_best_kernels()
     if chosen is NULL:
         raise ValueError(f"this processor has no kernels named {name!r}")
-    fl_active = chosen
+    ft_active = chosen
     return before.decode()
 
 
@@ -27,7 +43,7 @@ def refuse_allocation(int64_t after):
     :param after: After how many others; -1 for none
     :return: After how many others one was still to fail; -1 where none was
     """
-    return fl_refuse_allocation(after)
+    return ft_refuse_allocation(after)
 
 
 def encode_patch(const uint8_t[::1] before, const uint8_t[::1] now, size_t row, uint8_t[::1] out, size_t pos, size_t stop,
@@ -48,8 +64,8 @@ def encode_patch(const uint8_t[::1] before, const uint8_t[::1] now, size_t row, 
     if before.shape[0] != now.shape[0] or size < 1 or stop > <size_t>out.shape[0] or pos > stop or row > size:
         raise ValueError("these sizes do not fit each other")
     cdef uint8_t[::1] zeros = np.zeros(row + 1, dtype=np.uint8)
-    cdef size_t end = fl_active.encode(&before[0], &now[0], size, row, &zeros[0], &row_above, &out[0] if stop else NULL, pos, stop)
-    return (-1 if end == FL_NO_PATCH else end), row_above
+    cdef size_t end = ft_active.encode(&before[0], &now[0], size, row, &zeros[0], &row_above, &out[0] if stop else NULL, pos, stop)
+    return (-1 if end == FT_NO_PATCH else end), row_above
 
 
 def apply_patch(const uint8_t[::1] patch, uint8_t[::1] frame, size_t size, size_t row):
@@ -62,9 +78,9 @@ def apply_patch(const uint8_t[::1] patch, uint8_t[::1] frame, size_t size, size_
     :param row: Bytes of a row; 0 for none
     :return: Bytes of the patch; -1 where it is damaged
     """
-    if patch.shape[0] < FL_READ_AHEAD or frame.shape[0] < FL_WRITE_AHEAD or size > <size_t>frame.shape[0] - FL_WRITE_AHEAD:
+    if patch.shape[0] < FT_READ_AHEAD or frame.shape[0] < FT_WRITE_AHEAD or size > <size_t>frame.shape[0] - FT_WRITE_AHEAD:
         raise ValueError("there is not enough memory after the patch or the frame")
-    cdef size_t length = fl_patch_length(&patch[0], <size_t>patch.shape[0] - FL_READ_AHEAD)
-    if length == 0 or not fl_active.apply(&patch[0], length, &frame[0], size, row):
+    cdef size_t length = ft_measure_patch(&patch[0], <size_t>patch.shape[0] - FT_READ_AHEAD)
+    if length == 0 or not ft_active.apply(&patch[0], length, &frame[0], size, row):
         return -1
     return length

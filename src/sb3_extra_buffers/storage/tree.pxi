@@ -24,7 +24,7 @@ def set_leaves(double[::1] sums, int64_t[::1] leaves, const double[::1] values):
             raise IndexError(f"there is no leaf {leaves[i]}")
     if leaves.shape[0]:
         with nogil:
-            fl_tree_set(&sums[0], first, &leaves[0], &values[0], <size_t>leaves.shape[0])
+            ft_tree_set_leaves(&sums[0], first, &leaves[0], &values[0], <size_t>leaves.shape[0])
 
 
 def find_leaves(double[::1] sums, const double[::1] targets, int64_t[::1] leaves):
@@ -40,4 +40,4 @@ def find_leaves(double[::1] sums, const double[::1] targets, int64_t[::1] leaves
         raise ValueError(f"{targets.shape[0]} targets do not fit {leaves.shape[0]} leaves")
     if leaves.shape[0]:
         with nogil:
-            fl_tree_find(&sums[0], first, &targets[0], &leaves[0], <size_t>leaves.shape[0])
+            ft_tree_find_leaves(&sums[0], first, &targets[0], &leaves[0], <size_t>leaves.shape[0])
