@@ -136,7 +136,8 @@ class FrozenFrames:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
         chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
-        described: tuple[Any, ...] = (*self.head, self._looks)
+        shape, obs_shape, dtype, spec, split = self.head
+        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self._looks)
         return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
 
 
@@ -177,7 +178,7 @@ def restore_frames(
     version: int,
     shape: tuple[int, int, int, int],
     obs_shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    dtype: str,
     spec: CoderSpec,
     split: tuple[int, int],
     looks: tuple[int, int],
