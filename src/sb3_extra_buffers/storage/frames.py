@@ -95,7 +95,7 @@ class Frames(FrameColumn):
             self.next_look = self.search.next_look(self.writes)
 
     def _adopt(self, layout: FrameLayout) -> bool:
-        """Take another layout; tells whether that was possible. If not, all stays as it is."""
+        """Take another layout; returns whether that was possible. If not, all stays as it is."""
         try:
             self.set_layout(layout)
         except (MemoryError, StorageError):
@@ -118,7 +118,7 @@ class FrozenFrames:
     """
     What a column of frames held at one moment; pickled or copied, it is such a column.
 
-    Chunks never change, so nothing is copied before a pickler asks for it.
+    Chunks never change, so nothing is copied before a pickler wants it.
 
     :param frames: The column
     """

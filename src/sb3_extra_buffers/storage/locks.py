@@ -30,7 +30,7 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # it is not final, whatev
 
     def is_mine(self) -> bool:
         """
-        Tell who holds it.
+        Find out who holds it.
 
         :return: Whether this thread does
         """

@@ -63,7 +63,7 @@ def parse_any_method(method: str) -> MethodSpec:
 
 def is_reference_method(method: str) -> bool:
     """
-    Tell whether a method codes frames against earlier ones.
+    Find out whether a method codes frames against earlier ones.
 
     :param method: The string
     :return: Whether it is ``delta``, alone or before a codec

@@ -47,7 +47,7 @@ cdef class PlainColumn:
                 f"not one of shape {np.shape(array)} and type {array.dtype}"
             )
         if self.array is not None and np.shape(self.array) != np.shape(array):
-            raise ValueError(f"a column of shape {np.shape(self.array)} cannot become one of shape {np.shape(array)}")
+            raise ValueError(f"a column of shape {np.shape(self.array)} cannot be replaced by one of shape {np.shape(array)}")
         self._row_bytes = cnp.PyArray_STRIDE(array, 0)
         self._elements = cnp.PyArray_SIZE(array) // max(cnp.PyArray_DIM(array, 0), 1)
         self.array = array
@@ -369,8 +369,8 @@ cdef class Table:
         Forget all rows, in one step.
 
         :param attributes: See above
-        :param replaced: What is put into that dict at the same time, such as new arrays for all columns that have a name; without
-            it, those become zeros, as all others do
+        :param replaced: What is put into that dict at the same time, such as new arrays for all columns that have a name; by
+            default, those are set to zeros, as all others are
         """
         self._begin_change()
         try:

@@ -43,7 +43,6 @@ CLASSES = _names(
         "sb3_extra_buffers.gpu_buffers.compression_methods": "GpuMethod",
         "sb3_extra_buffers.gpu_buffers.delta_coding": "DeltaCoding",
         "sb3_extra_buffers.gpu_buffers.dense_store": "DenseObservationStore",
-        "sb3_extra_buffers.gpu_buffers.device_array": "DeviceArray",
         "sb3_extra_buffers.gpu_buffers.frame_table": "FrameTable",
         "sb3_extra_buffers.gpu_buffers.frame_window": "FrameWindow",
         "sb3_extra_buffers.gpu_buffers.gpu_replay": "GpuDictReplayBuffer GpuReplayBuffer",
