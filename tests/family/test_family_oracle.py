@@ -23,10 +23,9 @@ from family_buffers import (
 )
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
-from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from sb3_extra_buffers.compressed import her
 from sb3_extra_buffers.testing import assert_same, check_replay_buffer, check_rollout_buffer
 from sb3_extra_buffers.testing.worlds import DEFAULT_SPACE, World, _Still, copied, normalizer
 

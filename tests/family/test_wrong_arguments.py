@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer, RolloutBuffer
+from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.envs import SimpleMultiObsEnv
 
 import sb3_extra_buffers
 from sb3_extra_buffers import CompressedHerReplayBuffer, CompressedReplayBuffer, CompressedRolloutBuffer
+from sb3_extra_buffers.storage import CompressedArray
 
 pytest.importorskip("sb3_contrib")
 
