@@ -153,7 +153,7 @@ def test_one_interrupt_after_another(method: str, depth: int, content: str) -> N
         row = filled.buffer.pos % ROWS
         for _ in range(rng.randint(1, 3)):
             pair = filled.step()
-            cuts += is_cut(lambda pair=pair: add(filled.buffer, pair), rng.randrange(900))
+            cuts += is_cut(lambda pair=pair: add(filled.buffer, pair), rng.randrange(400))
             if filled.buffer.pos % ROWS != row:  # complete, whether it was cut after that or not
                 filled.rows[row] = pair
                 row = filled.buffer.pos % ROWS

@@ -85,6 +85,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     def _values(self, action: Any, reward: Any, done: Any, infos: Any) -> tuple[Any, ...]:
         infos = infos if isinstance(infos, list) else list(infos)  # it is read twice
         values = super()._values(action, reward, done, infos)
+        np.empty(self.n_envs, np.float32)[...] = done  # what storing it would raise comes first
         for env in range(self.n_envs):
             bool(done[env])  # as is asked once the step is stored
         if self.copy_info_dict:
