@@ -1,4 +1,4 @@
-"""What the files in ``tests/data`` hold: observations and transitions that can be made again at any time, without a generator."""
+"""What the files in ``tests/data`` hold: observations and transitions that can be made again at any time."""
 
 from __future__ import annotations
 

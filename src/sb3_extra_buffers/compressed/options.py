@@ -48,8 +48,8 @@ DESCRIPTIONS = """
 """
 ROLLOUT_DESCRIPTIONS = (
     DESCRIPTIONS
-    + """    :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are the
-        same; it pays where a core is idle during training, as with a GPU
+    + """    :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are
+        the same; it pays where a core is idle during training, as with a GPU
     :param keep_freed_memory: Call the function of that name, if there are images, on a CPU
 """
 )

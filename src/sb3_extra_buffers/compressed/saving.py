@@ -55,13 +55,13 @@ class SavedAtOnce(BaseBuffer):
         state = dict(state)
         if (version := state.pop("saved_format", None)) != FORMAT:
             raise StorageError(
-                f"this {type(self).__name__} was saved by another version of sb3-extra-buffers (format {version}, not {FORMAT}); "
-                "load it with the version that saved it"
+                f"this {type(self).__name__} was saved by another version of sb3-extra-buffers (format {version}, not "
+                f"{FORMAT}); load it with the version that saved it"
             )
         self._take_saved_state(state)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # The state is sealed when all subclasses have added to it or left out what they like, and checked before they see it again.
+        # The state is sealed once all subclasses have added to it or left out what they like, and checked before they see it.
         reduced = super().__reduce_ex__(protocol)
         return (*reduced[:2], _Sealed(reduced[2]), *reduced[3:]) if len(reduced) > 2 else reduced
 

@@ -1,4 +1,4 @@
-"""NumPy's values in pickles, without NumPy's own way to pickle a type: one that is damaged can crash the process that loads it."""
+"""NumPy's values in pickles, without NumPy's own way to pickle a type: a damaged one can crash the process that loads it."""
 
 from __future__ import annotations
 

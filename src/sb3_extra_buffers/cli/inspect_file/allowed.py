@@ -244,10 +244,7 @@ CALLS: dict[Key, Callable[[tuple[Any, ...]], bool]] = {
     ("collections", "defaultdict"): _matches(_named(REFERENCES)),
     ("collections", "deque"): _any_of(_nothing, _matches(_is_list), _matches(_is_list, is_whole)),
     ("numpy", "dtype"): lambda args: (
-        0 < len(args) <= 3
-        and isinstance(args[0], str)
-        and _is_type_text(args[0])
-        and all(_is_plain(arg) for arg in args)
+        0 < len(args) <= 3 and isinstance(args[0], str) and _is_type_text(args[0]) and all(_is_plain(arg) for arg in args)
     ),
     ("numpy.random._pickle", "__bit_generator_ctor"): _any_of(_matches(_named(BIT_GENERATORS)), _all_plain),
     ("numpy.random._pickle", "__generator_ctor"): _any_of(
