@@ -104,7 +104,9 @@ def filled(kind: str) -> Any:
             states = th.as_tensor(rng.random((4, 1, ENVS, 2)), dtype=th.float32)
             more["lstm_states"] = RNNStates((states[0], states[1]), (states[2], states[3]))
         floats = th.as_tensor(rng.random(ENVS), dtype=th.float32)
-        buffer.add(observed(space, rng), rng.integers(0, 3, (ENVS, 1)), rng.random(ENVS), np.zeros(ENVS), floats, floats, **more)
+        buffer.add(
+            observed(space, rng), rng.integers(0, 3, (ENVS, 1)), rng.random(ENVS), np.zeros(ENVS), floats, floats, **more
+        )
     buffer.compute_returns_and_advantage(th.zeros(ENVS), np.zeros(ENVS))
     if kind.endswith(", read"):
         assert len(list(buffer.get(4))) == 3

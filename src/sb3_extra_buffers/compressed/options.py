@@ -67,7 +67,7 @@ def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, An
     """
     if not given.keys() <= defaults.keys():
         # A constructor of somebody else may take other arguments than ours, to which it hands over what it does not know.
-        ours = next(parent for parent in cls.__mro__ if parent.__init__.__module__.startswith("sb3_extra_buffers."))
+        ours = next(parent for parent in cls.__mro__ if parent.__module__.startswith("sb3_extra_buffers."))
         raise TypeError(explain_arguments(ours, {"observation_space": space, **given}))
     options = {**defaults, **given}
     if options.get("output_dtype", "raw") not in ("raw", "float"):
