@@ -22,7 +22,7 @@ FOR_CLIENTS := -e ".[all,dev,clients]"
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
-BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/learning.py benchmarks/gpu_buffers.py benchmarks/buffer_stats.py benchmarks/recording.py benchmarks/saving.py benchmarks/million.py
+BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/learning.py benchmarks/gpu_buffers.py benchmarks/buffer_stats.py benchmarks/recording.py benchmarks/saving.py benchmarks/threads.py benchmarks/million.py
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=

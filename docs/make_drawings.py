@@ -216,7 +216,7 @@ def draw_sharing(frames: np.ndarray) -> None:
     arrow(ax, (5.35, 2.9), (6.4, 2.9))
     notes = (
         (3.55, ORANGE, "transition 1: an exception", ("obs: frames 0 to 3", "next_obs: frames 1 to 4", "8 bytes")),
-        (1.6, BLUE, "transition 2: it follows", ("obs: the last next_obs", "next_obs: moved on by frame 5", "nothing to note")),
+        (1.6, BLUE, "transition 2: it follows", ("obs: the last next_obs", "next_obs: one frame further", "nothing to note")),
     )
     for y, color, title, lines in notes:
         box = FancyBboxPatch((8.6, y), 2.5, 1.2, boxstyle="round,pad=0.06", facecolor="#f7f9fb", edgecolor=color)
@@ -370,9 +370,8 @@ def draw_records(ax: Any, frames: np.ndarray, x: float, y: float) -> None:
     for env in range(3):
         for place in range(8):
             left = x + place * 0.095
-            ax.imshow(
-                frames[env * 16 + place], cmap="gray", vmin=0, vmax=255, extent=(left, left + 0.9, y, y + 0.9), zorder=3 + place
-            )
+            frame, extent = frames[env * 16 + place], (left, left + 0.9, y, y + 0.9)
+            ax.imshow(frame, cmap="gray", vmin=0, vmax=255, extent=extent, zorder=3 + place)
             edge = BLUE if place == 0 else GREEN
             ax.add_patch(Rectangle((left, y), 0.9, 0.9, fill=False, edgecolor=edge, linewidth=1.2, zorder=3 + place))
         ax.text(x + 0.8, y - 0.2, f"group, environment {env}", ha="center", fontsize=8.5)

@@ -139,7 +139,7 @@ def test_observations_are_compressed(theirs: Any) -> None:
         assert type(buffer.observations["vector"]) is np.ndarray, "small keys are kept raw"
     if is_replay(theirs):
         following = buffer.next_observations["image"] if is_dict(theirs) else buffer.next_observations
-        assert type(following) is CompressedArray and following._store is image._store
+        assert type(following) is CompressedArray and following._frames is image._frames
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -212,7 +212,7 @@ def test_dtypes_of_unknown_keys() -> None:
 def test_dtypes_without_elem_type() -> None:
     """Both keys of ``dtypes`` are optional, for Dict observations too."""
     buffer = CompressedDictReplayBuffer(10, DICT, ACTIONS, "cpu", dtypes={"runs_type": np.uint32}, compression_method="rle")
-    assert buffer.observations["image"]._store.spec.runs_type == np.uint32
+    assert buffer.observations["image"]._frames.spec.runs_type == np.uint32
 
 
 @each_class
@@ -558,7 +558,7 @@ def test_memory_usage_shows_the_compression() -> None:
     usage = buffer.memory_usage()
     assert usage.raw_bytes == 2 * 2000 * 768
     assert usage.ratio > 50
-    assert usage.frames_stored <= 2 * 8
+    assert usage.frames_shared > 1_900, "what followed is what is acted on next"
 
 
 # -- pickling ---------------------------------------------------------------------------------------------------------

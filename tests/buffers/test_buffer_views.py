@@ -1,4 +1,4 @@
-"""A sample reads a view of the buffer: the buffer stays as it is, and other people's classes see the buffer itself."""
+"""A sample leaves the buffer as it is, and what other people set in theirs is kept."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed import (
     CompressedHerReplayBuffer,
-    CompressedPrioritizedReplayBuffer,
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
 )
-from sb3_extra_buffers.storage import CompressedArray
 
 ENVS = 2
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
@@ -67,33 +65,6 @@ def test_a_sample_is_freed_when_it_is_dropped() -> None:
             assert gc.collect() == 0
     finally:
         gc.enable()
-
-
-@pytest.fixture
-def announced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """What is announced, and how far random numbers were drawn by then."""
-    calls: list[tuple[int, int]] = []
-    monkeypatch.setattr(
-        CompressedArray, "announce_read", lambda self, count: calls.append((count, int(np.random.get_state()[2])))
-    )
-    return calls
-
-
-@pytest.mark.parametrize("cls", [CompressedReplayBuffer, CompressedPrioritizedReplayBuffer])
-def test_a_sample_is_announced_before_it_is_drawn(cls: type[Any], announced: list[tuple[int, int]]) -> None:
-    """A second core takes a moment to wake up, so it is called first of all."""
-    buffer = filled(cls)
-    np.random.seed(0)
-    np.random.random(3)
-    begin = int(np.random.get_state()[2])
-    buffer.sample(7)
-    assert announced == [(2 * 7, begin)]
-
-
-def test_each_minibatch_is_announced(announced: list[tuple[int, int]]) -> None:
-    buffer = filled_rollout(CompressedRolloutBuffer)
-    sizes = [len(batch.observations) for batch in buffer.get(9)]
-    assert [count for count, _ in announced] == sizes == [9, 9, 6]
 
 
 @pytest.mark.parametrize("batch_size", [-1, 2.5, "3"])

@@ -39,7 +39,7 @@ static inline size_t below(chance *from, size_t limit) { return (size_t)(draw(fr
 
 static inline bool one_in(chance *from, size_t times) { return below(from, times) == 0; }
 
-/* -- memory for tests, which must not be refused ----------------------------------------------------------------------------- */
+/* -- memory for tests, which must not be refused -------------------------------------------------------------------------- */
 
 static inline void *grab(size_t size) {
     void *memory = calloc(size ? size : 1, 1);
@@ -47,7 +47,7 @@ static inline void *grab(size_t size) {
     return memory;
 }
 
-/* -- a codec: run lengths behind a checksum, as codecs of the package have one ------------------------------------------------ */
+/* -- a codec: run lengths behind a checksum, as codecs of the package have one -------------------------------------------- */
 
 typedef struct run_codec {
     uint8_t *blob;
@@ -130,7 +130,7 @@ static inline ft_codecs codecs_of(run_codec *codec) {
     return (ft_codecs){codec, run_encode, run_decode};
 }
 
-/* -- layouts and methods ------------------------------------------------------------------------------------------------------ */
+/* -- layouts and methods -------------------------------------------------------------------------------------------------- */
 
 typedef struct named_layout {
     const char *name;
@@ -160,7 +160,7 @@ static const ft_method METHODS[] = {
 };
 enum { N_METHODS = sizeof METHODS / sizeof *METHODS };
 
-/* -- plays: observations as environments make them ------------------------------------------------------------------------------ */
+/* -- plays: observations as environments make them ------------------------------------------------------------------------ */
 
 static inline size_t frame_bytes_of(const ft_layout *layout) { return layout->outer * layout->part; }
 

@@ -240,7 +240,8 @@ static void test_refusals(void) {
         CHECK(write_row(both, row, false) == FT_OK);
     }
     const size_t third = 2;
-    const ft_part part = {0, both->now, false, NULL, 2}, outside = {0, both->now, false, &third, 1}, view = {2, both->now, false, NULL, 2};
+    const ft_part part = {0, both->now, false, NULL, 2}, outside = {0, both->now, false, &third, 1};
+    const ft_part view = {2, both->now, false, NULL, 2};
     const ft_part twice[] = {part, part};
     CHECK(ft_column_stage(both->column, 5, &part, 1, &both->codecs) == FT_OUTSIDE);
     CHECK(ft_column_stage(both->column, UINT64_MAX, &part, 1, &both->codecs) == FT_OUTSIDE);

@@ -12,7 +12,7 @@ void test_failures(void);
 void test_kernels_agree(void);
 void test_tree(void);
 
-/* -- column_kit.c -------------------------------------------------------------------------------------------------------------- */
+/* -- column_kit.c --------------------------------------------------------------------------------------------------------- */
 
 /* A column, and beside it what it has to hold. */
 typedef struct pair {

@@ -39,7 +39,7 @@ static void test_failing_rows(const ft_schema *schema, uint64_t seed) {
     pair_free(both);
 }
 
-/* -- one change after the other, in trouble at every allocation, or at every call of a codec ------------------------------------ */
+/* -- one change after the other, in trouble at every allocation, or at every call of a codec ------------------------------ */
 
 typedef enum trouble { MEMORY_IS_REFUSED, CODEC_FAILS, CODEC_NEVER_RETURNS, N_TROUBLES } trouble;
 

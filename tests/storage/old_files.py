@@ -1,4 +1,4 @@
-"""What the files in ``tests/data`` hold: observations and transitions that can be made again at any time, without a generator."""
+"""What the files in ``tests/data`` hold: observations and transitions that can be made again at any time."""
 
 from __future__ import annotations
 
@@ -87,14 +87,20 @@ def filled_buffer(name: str) -> Any:
     is_dict, is_rollout = "Dict" in name, "Rollout" in name
     space = spaces.Dict({"image": IMAGE, "vector": VECTOR}) if is_dict else IMAGE
     rows = ROWS if is_rollout else ROWS * ENVS
-    buffer = getattr(compressed, name)(rows, space, spaces.Discrete(5), "cpu", n_envs=ENVS, compression_kwargs={"fallback": "gzip/1"})
+    buffer = getattr(compressed, name)(
+        rows, space, spaces.Discrete(5), "cpu", n_envs=ENVS, compression_kwargs={"fallback": "gzip/1"}
+    )
 
     def observed(step: int) -> Any:
         image = observations(step, IMAGE.shape, np.uint8)
         return {"image": image, "vector": np.full((ENVS, 3), step / 8, np.float32)} if is_dict else image
 
     for step in range(ROWS if is_rollout else STEPS):
-        action, reward, done = np.full((ENVS, 1), step % 5), np.full(ENVS, step / 4, np.float32), np.array([step % 9 == 8, False])
+        action, reward, done = (
+            np.full((ENVS, 1), step % 5),
+            np.full(ENVS, step / 4, np.float32),
+            np.array([step % 9 == 8, False]),
+        )
         if is_rollout:
             value = th.full((ENVS, 1), step / 2)
             buffer.add(observed(step), action, reward, done, value, value[:, 0])

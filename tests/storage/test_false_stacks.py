@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames_kit import frames_of_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from observation_streams import METHODS, Stack, Stream, assert_same_bits
@@ -160,16 +161,18 @@ def test_layouts_are_not_changed_for_ever() -> None:
     assert_same_bits(array[: len(written), 0], np.stack(written))
 
 
-def test_much_that_is_held_needs_many_strays() -> None:
-    """Storing it all again must not cost more than what it is to save."""
+def test_what_is_sealed_stays_as_it_is() -> None:
+    """Giving a stack up codes the open chunk again, and nothing else: that costs little, however much is held."""
     array = CompressedArray((4000, 1), np.uint8, (4, 8, 8))
+    frames = frames_of_array(array)
     game = Stream(0, 1, (1, 8, 8), np.uint8, "game", Stack(4, 0), done_rate=0.05)
     written = fill(array, (game.step()[0][0] for _ in range(2000)))
-    noise = np.random.default_rng(0).integers(0, 256, (2000, 4, 8, 8), dtype=np.uint8)
-    written += fill(array, iter(noise[:300]), start=2000)
-    assert frames_an_observation(array) == 4
-    written += fill(array, iter(noise[300:1500]), start=2300)
-    assert frames_an_observation(array) == 1
+    assert frames.layout.depth == 4
+    before = [bytes(chunk) for chunk in frames.chunks()[0]]
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 4, 8, 8), dtype=np.uint8)
+    written += fill(array, iter(noise), start=2000)
+    assert frames.layout.depth == 1
+    assert len(before) > 5 and [bytes(chunk) for chunk in frames.chunks()[0]][: len(before)] == before
     assert_same_bits(array[:3500, 0], np.stack(written))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from buffer_contents import contents
 from old_files import BUFFERS, CHUNKS, ENVS, ROWS, VERSION, filled_array, filled_buffer
 
-from sb3_extra_buffers.storage import CompressedArray
+from sb3_extra_buffers.storage import CompressedArray, StorageError
 from sb3_extra_buffers.storage._core import Chunk
 
 DATA = Path(__file__).parents[1] / "data"
@@ -49,3 +50,20 @@ def test_buffers(folder: Path, name: str) -> None:
             batches.append(buffer.sample(20))
         for one, other in zip(*batches, strict=True):
             assert repr(one) == repr(other)
+
+
+@pytest.mark.parametrize("name", zipfile.ZipFile(DATA / "before-format-1.zip").namelist())
+def test_what_was_saved_before_there_was_a_version_is_refused(name: str) -> None:
+    """Whatever is named first in it that is no longer there, or is there and means something else."""
+    with zipfile.ZipFile(DATA / "before-format-1.zip") as files:
+        data = files.read(name)
+    for load in (pickle.loads, pickle._loads):  # type: ignore[attr-defined]
+        with pytest.raises(StorageError, match="load it with the version that saved it"):
+            load(data)
+
+
+def test_what_was_saved_by_a_version_to_come_is_refused() -> None:
+    buffer = filled_buffer("CompressedReplayBuffer")
+    later = {**buffer.__getstate__(), "saved_format": 1_000}
+    with pytest.raises(StorageError, match=r"format 1000, not \d+\); load it with the version that saved it"):
+        object.__new__(type(buffer)).__setstate__(later)

@@ -57,6 +57,7 @@ class TableKit:
                 *(((), np.int64), ((2, 2), np.float16)),
             ]
         ]
+        self.state = self.table.attributes
         self.pos = 0
 
     def row(self, how: str = "plain") -> Values:
@@ -131,10 +132,10 @@ def test_rows_are_what_was_appended(
             for value in values:
                 scribble(value)  # the caller may use them again
             written += 1
-            assert (kit.table.pos, kit.table.full) == (written % rows, written >= rows)
+            assert (kit.state["pos"], kit.state["full"]) == (written % rows, written >= rows)
         kit.check(seed)
     kit.table.clear()
-    assert (kit.table.pos, kit.table.full) == (0, False)
+    assert (kit.state["pos"], kit.state["full"]) == (0, False)
     for twin in kit.twins:
         twin[:] = 0
     kit.pos = 0
@@ -146,26 +147,26 @@ def test_rows_are_what_was_appended(
 def test_without_wrapping_a_full_table_is_full() -> None:
     kit = TableKit("delta", rows=5, wraps=False)
     kit.add(5)
-    assert kit.table.full and kit.table.pos == 5
+    assert kit.state["full"] and kit.state["pos"] == 5
     with pytest.raises(IndexError, match="no row 5"):
         kit.table.append(kit.row())
     kit.check()
     kit.table.clear()
     kit.table.append(kit.row())
-    assert kit.table.pos == 1 and not kit.table.full
+    assert kit.state["pos"] == 1 and not kit.state["full"]
 
 
 def test_a_position_that_somebody_has_set() -> None:
     """SB3 counts on by itself, in classes that were not written for this."""
     kit = TableKit("delta", rows=20)
     kit.add(7)
-    kit.table.pos = kit.pos = 3
+    kit.state["pos"] = kit.pos = 3
     kit.add(2)
-    kit.table.pos, kit.pos = 20, 0
+    kit.state["pos"], kit.pos = 20, 0
     kit.add(1)
-    assert kit.table.pos == 1 and kit.table.full
+    assert kit.state["pos"] == 1 and kit.state["full"]
     kit.check()
-    kit.table.pos = -1
+    kit.state["pos"] = -1
     with pytest.raises(IndexError):
         kit.table.append(kit.row())
     kit.check()
@@ -213,7 +214,7 @@ def test_what_does_not_fit_is_warned_of_as_numpy_does() -> None:
     with warnings.catch_warnings(), pytest.raises(RuntimeWarning):
         warnings.simplefilter("error")
         kit.table.append(tuple(values))
-    assert kit.table.pos == 1
+    assert kit.state["pos"] == 1
 
 
 WRONG: dict[str, tuple[int, Any]] = {
@@ -225,7 +226,7 @@ WRONG: dict[str, tuple[int, Any]] = {
     "a following picture of another type": (2, np.zeros((2, 3, 9, 8), np.float32)),
     "no vector": (4, None),
     "vectors of three": (4, np.zeros((3, 12), np.float32)),
-    "actions of words": (0, [["a"] * 3] * 2),
+    "actions of words": (0, np.array([["a"] * 3] * 2)),
 }
 
 
@@ -239,7 +240,7 @@ def test_what_does_not_fit_changes_nothing(what: str) -> None:
         values[place] = value
         with pytest.raises((ValueError, TypeError)):
             kit.table.append(tuple(values))
-        assert kit.table.pos == kit.pos
+        assert kit.state["pos"] == kit.pos
         kit.check()
         kit.add()
     for wrong in ((), kit.row()[:-1], (*kit.row(), 0)):
@@ -271,7 +272,7 @@ def test_a_codec_that_fails_for_any_column(method: str, error: type[BaseExceptio
             except (error, StorageError):
                 failed += 1
                 left[0] = -1
-                assert kit.table.pos == kit.pos
+                assert kit.state["pos"] == kit.pos
                 if step % 7 == 0:
                     kit.check()
                 continue
@@ -291,12 +292,12 @@ def test_memory_that_is_refused_for_any_column(method: str) -> None:
         done: list[int] = []
 
         def append(values: Values = values, done: list[int] = done) -> None:
-            kit.table.pos = kit.pos  # it may have been able to do without
+            kit.state["pos"] = kit.pos  # it may have been able to do without
             kit.table.append(values)
             done.append(1)
 
         def unchanged(done: list[int] = done) -> None:
-            assert kit.table.pos == kit.pos
+            assert kit.state["pos"] == kit.pos
             if not done:
                 kit.check()
 
@@ -311,7 +312,13 @@ def test_memory_that_is_refused_for_any_column(method: str) -> None:
 
 def test_arrays_may_be_replaced() -> None:
     kit = TableKit("delta", rows=10)
-    attributes = {"actions": kit.plain[0].array, "rewards": kit.plain[1].array, "other": 3}
+    attributes: dict[str, Any] = {
+        "pos": 0,
+        "full": False,
+        "actions": kit.plain[0].array,
+        "rewards": kit.plain[1].array,
+        "other": 3,
+    }
     values = kit.row()
     kit.table.append(values, attributes)
     kit.note(values)
@@ -324,14 +331,17 @@ def test_arrays_may_be_replaced() -> None:
     (rewards,) = kit.table.begin_read(np.array([4]), np.array([1]), (3,), attributes).finish()
     assert rewards.tolist() == [9.0]
     for wrong in (np.zeros((11, 2)), np.zeros((10, 4))[:, ::2], np.zeros(20), np.zeros((10, 2), object), [0], "ab"):
-        attributes["rewards"] = wrong  # type: ignore[assignment]
+        attributes["rewards"] = wrong
         with pytest.raises((ValueError, TypeError)):
             kit.table.append(kit.row(), attributes)
         with pytest.raises((ValueError, TypeError)):
             kit.table.begin_read(np.array([4]), np.array([1]), (3,), attributes)
-    attributes["rewards"] = None  # type: ignore[assignment]
+    attributes["rewards"] = None
     kit.table.append(kit.row(), attributes)
-    assert kit.table.pos == 3
+    assert attributes["pos"] == 3 and kit.state["pos"] == 0, "each dict says where whoever has it goes on"
+    for missing in ("pos", "full"):
+        with pytest.raises(KeyError):
+            kit.table.append(kit.row(), {name: value for name, value in attributes.items() if name != missing})
 
 
 def test_columns_that_do_not_fit_together() -> None:

@@ -324,6 +324,58 @@ def test_a_fork_in_the_middle_of_a_row(method: str) -> None:
     assert run_program(FORK_IN_MID_WRITE, method) == "all children are well"
 
 
+FORK_OUT_OF_ORDER = """
+import os, sys, threading
+import pytest
+from frames_kit import CodecCalls, watch_codecs
+from test_threads import DEPTH, Crowd, look_at_all, made
+
+calls = CodecCalls()
+with pytest.MonkeyPatch.context() as patch:
+    watch_codecs(patch, calls)
+    frames = made(sys.argv[1], DEPTH)
+crowd = Crowd(frames, DEPTH)
+crowd.write(60)
+children = []
+
+def child():
+    look_at_all(frames, DEPTH, crowd.newest)
+    mine = Crowd(frames, DEPTH)
+    mine.newest = crowd.newest + 100
+    mine.write(40)
+    look_at_all(frames, DEPTH, mine.newest)
+
+def fork():  # by another thread, while this one is in a codec
+    def work():
+        pid = os.fork()
+        if pid == 0:
+            try:
+                child()
+                os._exit(0)
+            except BaseException as error:
+                print(repr(error), file=sys.stderr, flush=True)
+                os._exit(1)
+        children.append((step, os.waitpid(pid, 0)[1]))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+for step in range(60):
+    calls.arm(step % 7, fork)
+    crowd.write(1)  # each third row is out of order: its chunk is coded again
+    calls.disarm()
+assert len(children) > 5 and all(status == 0 for _, status in children), children
+print("all children are well")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_a_fork_while_a_chunk_is_coded_again(method: str) -> None:
+    """Nothing is staged in the open chunk then, so there is nothing to take back: its last row must stay."""
+    assert run_program(FORK_OUT_OF_ORDER, method) == "all children are well"
+
+
 TABLE_ROWS = 50
 
 

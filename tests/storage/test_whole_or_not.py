@@ -294,14 +294,14 @@ def test_a_table_that_is_saved_and_read_in_the_middle_of_a_row(method: str, code
 
 
 def test_a_handler_that_replaces_an_array_in_the_middle_of_a_row(codecs: CodecCalls) -> None:
-    """What was prepared for one array must not be put into another, which may be smaller."""
+    """What was prepared for one array must not be put into another, whose elements may have other sizes."""
     kit = TableKit("zstd-3" if "zstd-3" in QUICK_METHODS else "none", rows=20)
     kit.add(5)
-    attributes = {"actions": kit.plain[0].array}
-    smaller = np.zeros((20, 2, 1), np.float32)
+    attributes = {**kit.state, "actions": kit.plain[0].array}
+    other = np.zeros((20, 2, 3), np.float64)
 
     def read() -> None:
-        attributes["actions"] = smaller
+        attributes["actions"] = other
         (actions,) = kit.table.begin_read(np.arange(5), np.zeros(5, np.int64), (0,), attributes).finish()
         np.testing.assert_array_equal(actions, kit.twins[0][:5, 0])
 
@@ -311,7 +311,7 @@ def test_a_handler_that_replaces_an_array_in_the_middle_of_a_row(codecs: CodecCa
     assert codecs.disarm()
     kit.note(values)
     kit.check()
-    assert not smaller.any()
+    assert not other.any()
 
 
 def test_a_write_while_a_stack_is_looked_for_is_refused() -> None:

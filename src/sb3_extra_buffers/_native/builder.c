@@ -24,8 +24,8 @@ static bool make_streams(ft_builder *builder) {
     builder->rooms = ft_alloc(n, sizeof *builder->rooms);
     builder->lanes = ft_alloc(n, sizeof *builder->lanes);
     builder->counts = ft_alloc(n * blocks, FT_COUNT_BYTES);
-    builder->number_memory = ft_alloc(n * numbers_of(builder), sizeof(number));
-    builder->saved_numbers = ft_alloc(n * numbers_of(builder), sizeof(number));
+    builder->number_memory = ft_alloc(n * numbers_of(builder), sizeof(frame_number));
+    builder->saved_numbers = ft_alloc(n * numbers_of(builder), sizeof(frame_number));
     builder->memory = ft_alloc(n * each + scratch, 1);
     builder->hashes = ft_alloc(FT_FIRST_HASHES, sizeof *builder->hashes);
     builder->n_hashes = FT_FIRST_HASHES;
@@ -34,7 +34,7 @@ static bool make_streams(ft_builder *builder) {
         return false;
     }
     for (size_t i = 0; i < n; i++) { /* all tails, then all last observations, then all records */
-        room *of = &builder->rooms[i];
+        stream_memory *of = &builder->rooms[i];
         of->tail = builder->memory + i * rows->stride;
         of->last = builder->memory + n * rows->stride + i * last;
         of->records[0] = builder->memory + n * (rows->stride + last) + 2 * i * builder->record_bytes;
@@ -139,12 +139,12 @@ bool ft_builder_get_last(const ft_builder *builder, size_t i, uint8_t *out) {
     return true;
 }
 
-/* -- rows ------------------------------------------------------------------------------------------------------------------------ */
+/* -- rows ----------------------------------------------------------------------------------------------------------------- */
 
 /* Begin a row of a stream in which nothing is written yet. */
 static void begin_cell(ft_builder *builder, size_t i, size_t row) {
     stream *of = &builder->streams[i];
-    room *at = &builder->rooms[i];
+    stream_memory *at = &builder->rooms[i];
     const size_t depth = builder->rows.layout.depth, views = builder->rows.views;
     of->follows = of->written >> (views - 1) & 1;
     memcpy(at->before, at->cell + (views - 1) * depth, depth * sizeof *at->before);
@@ -167,7 +167,7 @@ static void save_state(ft_builder *builder) {
             memcpy(builder->saved[i].exception, last_exception(builder, i), FT_EXCEPTION_BYTES);
         }
     }
-    memcpy(builder->saved_numbers, builder->number_memory, n * numbers_of(builder) * sizeof(number));
+    memcpy(builder->saved_numbers, builder->number_memory, n * numbers_of(builder) * sizeof(frame_number));
     builder->saved_data_bytes = builder->data_bytes;
     builder->saved_newest_key = builder->newest_key;
     builder->saved_doubt = builder->doubt;
@@ -189,7 +189,7 @@ void ft_builder_abort(ft_builder *builder) {
             memcpy(last_exception(builder, i), builder->saved[i].exception, FT_EXCEPTION_BYTES);
         }
     }
-    memcpy(builder->number_memory, builder->saved_numbers, n * numbers_of(builder) * sizeof(number));
+    memcpy(builder->number_memory, builder->saved_numbers, n * numbers_of(builder) * sizeof(frame_number));
     builder->data_bytes = builder->saved_data_bytes;
     builder->newest_key = builder->saved_newest_key;
     builder->doubt = builder->saved_doubt;
@@ -200,11 +200,11 @@ static void publish(ft_builder *builder, size_t rows) {
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         const stream *of = &builder->streams[i];
         ft_lane *lane = &builder->lanes[i];
-        lane->n_groups = of->n_groups;
-        lane->n_exceptions = of->n_exceptions;
+        lane->n_groups = (uint32_t)of->n_groups;
+        lane->n_exceptions = (uint32_t)of->n_exceptions;
         lane->frames = of->frames;
         lane->open = of->group_frames > 0 ? builder->rooms[i].records[of->which] : NULL;
-        lane->open_bytes = of->group_frames > 0 ? of->staged : 0;
+        lane->open_bytes = of->group_frames > 0 ? (uint32_t)of->staged : 0;
     }
     builder->rows.data_bytes = builder->data_bytes;
     builder->rows.n_classes = builder->n_classes;
@@ -266,7 +266,7 @@ static int write_parts(ft_builder *builder, const ft_part *parts, size_t n_parts
             if (result != FT_OK) {
                 return result;
             }
-            memcpy(builder->rooms[i].cell + part->view * depth, builder->rooms[i].numbers, depth * sizeof(number));
+            memcpy(builder->rooms[i].cell + part->view * depth, builder->rooms[i].numbers, depth * sizeof(frame_number));
             builder->streams[i].written |= 1u << part->view;
         }
     }
@@ -289,7 +289,7 @@ int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size
     return result;
 }
 
-/* -- what it takes ---------------------------------------------------------------------------------------------------------------- */
+/* -- what it takes -------------------------------------------------------------------------------------------------------- */
 
 ft_doubt *ft_builder_get_doubt(ft_builder *builder) { return &builder->doubt; }
 

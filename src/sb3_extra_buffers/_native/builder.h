@@ -7,7 +7,7 @@
 enum { FT_FIRST_ROOM = 16, FT_FIRST_HASHES = 64 };
 
 /* The frames of an observation, by number, oldest first; FT_ZEROS for zeros. */
-typedef int32_t number;
+typedef int32_t frame_number;
 
 /* One environment. What is in here is kept aside before a row is written, and put back if that fails. */
 typedef struct stream {
@@ -31,14 +31,14 @@ typedef struct stream {
 } stream;
 
 /* What belongs to a stream and grows; counts are in `stream`, so nothing of it has to be put back. */
-typedef struct room {
+typedef struct stream_memory {
     uint8_t *tail, *last, *records[2];
     uint8_t *groups, *exceptions;
     size_t groups_room, exceptions_room;
-    number *numbers;     /* of the last observation */
-    number *cell;        /* of the row that was written last, view by view */
-    number *before;      /* of the last view of the row before that */
-} room;
+    frame_number *numbers;     /* of the last observation */
+    frame_number *cell;        /* of the row that was written last, view by view */
+    frame_number *before;      /* of the last view of the row before that */
+} stream_memory;
 
 struct ft_builder {
     ft_rows rows;        /* up to the last commit */
@@ -48,11 +48,11 @@ struct ft_builder {
     size_t record_bytes; /* of a group that is being written */
     ft_lane *lanes;
     stream *streams, *saved;
-    room *rooms;
+    stream_memory *rooms;
     uint8_t *memory, *counts;
-    number *number_memory;
-    number *saved_numbers;
-    uint8_t *block;      /* what becomes the chunk: room for its header, then the data; NULL while there is none */
+    frame_number *number_memory;
+    frame_number *saved_numbers;
+    uint8_t *block;      /* what is made the chunk: room for its header, then the data; NULL while there is none */
     size_t block_bytes;
     uint8_t *data;       /* in it */
     size_t data_bytes, saved_data_bytes;
@@ -92,9 +92,9 @@ bool ft_resize_block(ft_builder *builder, size_t bytes);
 /* Move the record of a stream's open group to the data. */
 int ft_close_group(ft_builder *builder, size_t stream, const ft_codecs *codecs);
 
-/* -- observations.c: which frames an observation is made of, and rows that do not follow from the row before --------------- */
+/* -- observations.c: which frames an observation is made of, and rows that do not follow from the row before -------------- */
 
-/* Find out which frames an observation is made of, and store those that are new. `moves` tells whether one that is moved on by a
+/* Find out which frames an observation is made of, and store those that are new. `moves` is whether one that is moved on by a
  * frame is expected, rather than the last one again. */
 int ft_write_observation(ft_builder *builder, size_t stream, const uint8_t *obs, bool moves, const ft_codecs *codecs);
 /* Bring the last observations into another memory order. */

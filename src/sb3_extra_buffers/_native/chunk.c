@@ -57,7 +57,7 @@ bool ft_init_rows(ft_rows *rows, const ft_schema *schema) {
     return true;
 }
 
-/* -- sealing ---------------------------------------------------------------------------------------------------------------- */
+/* -- sealing -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct sizes {
     size_t data, groups, exceptions; /* bytes of records; amounts */
@@ -161,7 +161,7 @@ void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8
     put_u32(out + AT_HEADER_SUM, ft_compute_checksum(out, AT_HEADER_SUM));
 }
 
-/* -- opening one ---------------------------------------------------------------------------------------------------------------- */
+/* -- opening one ---------------------------------------------------------------------------------------------------------- */
 
 /* What is read from the header. */
 typedef struct header {
@@ -217,7 +217,7 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     return NULL;
 }
 
-/* Whether the parts that the header tells of are as long, together, as what is there. All amounts have 32 bits, but for the data. */
+/* Whether the parts that the header lists are as long, together, as what is there. All amounts have 32 bits, but for the data. */
 static bool adds_up(const ft_rows *rows, const header *of, size_t size) {
     const uint64_t around = HEADER_BYTES + FT_READ_AHEAD + FOOTER_BYTES, lanes = rows->n_streams;
     const uint64_t lane = LANE_BYTES + (uint64_t)blocks_of(of->rows) * FT_COUNT_BYTES;
@@ -239,7 +239,7 @@ static bool read_lanes(ft_chunk *chunk, const header *of) {
     size_t groups_left = of->groups, exceptions_left = of->exceptions;
     for (size_t i = 0; i < rows->n_streams; i++, lanes += LANE_BYTES) {
         ft_lane *lane = &chunk->lanes[i];
-        *lane = (ft_lane){groups, get_u32(lanes), exceptions, get_u32(lanes + 4), counts, get_u32(lanes + 8), NULL, 0};
+        *lane = (ft_lane){groups, exceptions, counts, NULL, get_u32(lanes), get_u32(lanes + 4), get_u32(lanes + 8), 0};
         if (lane->n_groups > groups_left || lane->n_exceptions > exceptions_left || lane->n_exceptions < 1 ||
             lane->frames > UINT16_MAX || lane->n_groups > lane->frames || (lane->frames > 0 && lane->n_groups == 0)) {
             return false;
@@ -379,19 +379,21 @@ void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size) {
     chunk->release = free_pages;
 }
 
-/* -- owners ------------------------------------------------------------------------------------------------------------------- */
+/* -- owners --------------------------------------------------------------------------------------------------------------- */
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
-static uint64_t change(uint64_t *counter, int64_t by) { return (uint64_t)_InterlockedExchangeAdd64((volatile long long *)counter, by) + (uint64_t)by; }
+static uint64_t add_owners(uint64_t *owners, int64_t by) {
+    return (uint64_t)_InterlockedExchangeAdd64((volatile long long *)owners, by) + (uint64_t)by;
+}
 #else
-static uint64_t change(uint64_t *counter, int64_t by) { return __atomic_add_fetch(counter, (uint64_t)by, __ATOMIC_ACQ_REL); }
+static uint64_t add_owners(uint64_t *owners, int64_t by) { return __atomic_add_fetch(owners, (uint64_t)by, __ATOMIC_ACQ_REL); }
 #endif
 
-void ft_chunk_keep(ft_chunk *chunk) { change(&chunk->owners, 1); }
+void ft_chunk_keep(ft_chunk *chunk) { add_owners(&chunk->owners, 1); }
 
 void ft_chunk_drop(ft_chunk *chunk) {
-    if (chunk != NULL && change(&chunk->owners, -1) == 0) {
+    if (chunk != NULL && add_owners(&chunk->owners, -1) == 0) {
         if (chunk->release != NULL) {
             chunk->release(chunk->context, chunk->bytes, chunk->size);
         }

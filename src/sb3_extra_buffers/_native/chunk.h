@@ -33,13 +33,11 @@ enum { FT_LINE = 64 }; /* bytes that come to a cache together */
 /* The rows of one stream. Numbers lie there in little endian, whether a chunk is open or sealed. */
 typedef struct ft_lane {
     const uint8_t *groups;
-    size_t n_groups;
     const uint8_t *exceptions; /* in the order of rows; the first is at row 0 */
-    size_t n_exceptions;
     const uint8_t *counts;     /* one for each block */
-    size_t frames;
     const uint8_t *open;       /* the record of the last group, if it is not in the data yet */
-    size_t open_bytes;
+    uint32_t n_groups, n_exceptions, frames;
+    uint32_t open_bytes;
 } ft_lane;
 
 /*
@@ -47,7 +45,7 @@ typedef struct ft_lane {
  *
  * Most cells follow from the row before: the observation is the one that followed last time, and what followed is that one,
  * moved on by one frame, which is new. Such a row is *regular*, and nothing is stored for it but the frame. All others are
- * exceptions, and refer to a *class*, which tells for each view which frames it is made of, relative to the number of frames
+ * exceptions, and refer to a *class*, which lists for each view which frames it is made of, relative to the number of frames
  * that the stream had before the row: u16 frames added, then for each view `depth` i16.
  */
 typedef struct ft_rows {
@@ -81,7 +79,7 @@ static inline size_t ft_count_class_bytes(const ft_rows *rows) { return 2 + 2 * 
 /* Fill in what follows from layout, method and sizes; false where they make no sense. */
 bool ft_init_rows(ft_rows *rows, const ft_schema *schema);
 
-/* -- builder.c: the chunk that is open -------------------------------------------------------------------------------- */
+/* -- builder.c: the chunk that is open ------------------------------------------------------------------------------------ */
 
 typedef struct ft_builder ft_builder;
 
@@ -97,12 +95,12 @@ int ft_builder_new(const ft_schema *schema, size_t most_rows, ft_builder **build
 void ft_builder_free(ft_builder *builder);
 /* Begin another chunk; what is known of streams stays, but for what lies in chunks. */
 void ft_builder_begin(ft_builder *builder);
-/* Make a sealed chunk of what has been committed, and begin another one. The records stay where they are: their memory becomes the
+/* Make a sealed chunk of what has been committed, and begin another one. The records stay where they are: their memory is the
  * chunk's. Where that cannot be, nothing has changed. */
 int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_chunk **chunk);
 /* What is there to be read, up to the last commit. */
 const ft_rows *ft_builder_get_rows(const ft_builder *builder);
-/* Whether the next row has to go to another chunk; asked at the beginning of a block. */
+/* Whether the next row has to go to another chunk; to be called at the beginning of a block. */
 bool ft_builder_is_full(const ft_builder *builder);
 /* Frames that the last row of a stream has added, those that were written over included. */
 size_t ft_builder_count_last_frames(const ft_builder *builder, size_t stream);
@@ -124,21 +122,21 @@ bool ft_builder_needs_codecs(const ft_builder *builder);
 size_t ft_builder_count_index_bytes(const ft_builder *builder);
 size_t ft_builder_count_held_bytes(const ft_builder *builder);
 
-/* -- chunk.c ------------------------------------------------------------------------------------------------------------ */
+/* -- chunk.c -------------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. The data may be where it
  * goes to already. */
 size_t ft_measure_chunk(const ft_rows *rows);
 void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
-/* Memory for a chunk that is not there yet, and, once ft_write_chunk has written its pages, that chunk, which frees them. Whoever
- * wants none after all frees the memory with ft_free. */
+/* Memory for a chunk that is not there yet, and, once ft_write_chunk has written its pages, that chunk, which frees them. A
+ * caller that wants none after all must free the memory with ft_free. */
 ft_chunk *ft_alloc_chunk(size_t n_streams);
 void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size);
 /* Memory that it takes, and what of it is not records. */
 size_t ft_chunk_count_held_bytes(const ft_chunk *chunk);
 size_t ft_chunk_count_index_bytes(const ft_chunk *chunk);
 
-/* -- coders.c, decode.c ----------------------------------------------------------------------------------------------------------- */
+/* -- coders.c, decode.c --------------------------------------------------------------------------------------------------- */
 
 /* Memory of one thread that decodes: `ft_measure_scratch` of it. */
 size_t ft_measure_scratch(const ft_rows *rows);

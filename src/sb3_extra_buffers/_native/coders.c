@@ -1,4 +1,4 @@
-/* Coders: how the body of a record becomes a first frame and patches. A new coder is a function here, and a row in the table. */
+/* Coders: from the body of a record to a first frame and patches. A new coder is a function here, and a row in the table. */
 #include "coders.h"
 
 #include "format.h"

@@ -1,4 +1,4 @@
-/* What a record holds, whoever has coded it: what decode.c needs of coders.c. */
+/* What a record holds, whichever coder has made it: what decode.c needs of coders.c. */
 #ifndef FT_CODERS_H
 #define FT_CODERS_H
 

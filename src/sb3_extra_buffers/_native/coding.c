@@ -18,7 +18,7 @@ size_t ft_measure_record(const ft_rows *rows, size_t patch_limit) {
     return RECORD_PATCHES + (patches > least ? patches : least) + FT_READ_AHEAD;
 }
 
-/* -- room for more ----------------------------------------------------------------------------------------------------------- */
+/* -- room for more -------------------------------------------------------------------------------------------------------- */
 
 bool ft_make_room(uint8_t **memory, size_t *room, size_t used, size_t bytes, size_t first, const uint8_t **seen) {
     if (bytes <= *room && used <= *room - bytes) {
@@ -57,7 +57,7 @@ static bool room_for_data(ft_builder *builder, size_t bytes) {
     return ft_resize_block(builder, ((larger > wanted ? larger : wanted) + PAGE - 1) / PAGE * PAGE);
 }
 
-/* -- groups ------------------------------------------------------------------------------------------------------------------- */
+/* -- groups --------------------------------------------------------------------------------------------------------------- */
 
 static void put_record_header(uint8_t *record, size_t body, size_t i, int coder, uint32_t frames) {
     put_u32(record, body);
@@ -74,7 +74,7 @@ static void set_group(ft_builder *builder, size_t i, size_t group, size_t offset
 }
 
 static bool room_for_group(ft_builder *builder, size_t i) {
-    room *of = &builder->rooms[i];
+    stream_memory *of = &builder->rooms[i];
     return ft_make_room(&of->groups, &of->groups_room, builder->streams[i].n_groups * FT_GROUP_BYTES, FT_GROUP_BYTES,
                      FT_FIRST_ROOM * FT_GROUP_BYTES, &builder->lanes[i].groups);
 }
@@ -257,7 +257,7 @@ static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, c
             return FT_OK;
         }
     }
-    if (of->group_frames > 0) { /* a group that ends with its chunk tells nothing */
+    if (of->group_frames > 0) { /* a group that ends with its chunk is not counted */
         const bool is_short = of->group_frames < 1u << builder->rows.method.shift >> 1;
         of->short_groups = !is_short ? 0 : references_pay(of) ? of->short_groups + 1 : FT_MANY_SHORT;
     }

@@ -10,7 +10,7 @@ enum {
 
 static size_t round_up(size_t rows) { return (rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS * FT_BLOCK_ROWS; }
 
-/* -- making one -------------------------------------------------------------------------------------------------------------- */
+/* -- making one ----------------------------------------------------------------------------------------------------------- */
 
 int ft_column_new(const ft_schema *schema, size_t rows, size_t chunk_rows, ft_column **made) {
     *made = NULL;
@@ -99,7 +99,7 @@ void ft_column_clear(ft_column *column) {
     column->open_first = column->lap = 0;
 }
 
-/* -- sealing ------------------------------------------------------------------------------------------------------------------ */
+/* -- sealing -------------------------------------------------------------------------------------------------------------- */
 
 static void put_chunk(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
     for (size_t k = 0; k < chunk->rows.rows; k += FT_BLOCK_ROWS) {
@@ -154,7 +154,7 @@ ft_chunk *ft_column_get_chunk(const ft_column *column, uint64_t row) {
 
 bool ft_column_get_last(const ft_column *column, size_t stream, uint8_t *out) { return ft_builder_get_last(column->open, stream, out); }
 
-/* -- where a row is ------------------------------------------------------------------------------------------------------------ */
+/* -- where a row is ------------------------------------------------------------------------------------------------------- */
 
 const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place, ft_chunk **chunk) {
     const ft_rows *open = ft_builder_get_rows(column->open);
@@ -172,7 +172,7 @@ const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place,
     return &found->rows;
 }
 
-/* -- another layout ------------------------------------------------------------------------------------------------------------- */
+/* -- another layout ------------------------------------------------------------------------------------------------------- */
 
 int ft_column_set_layout(ft_column *column, const ft_layout *layout, const ft_codecs *codecs) {
     ft_schema schema = column->schema;
@@ -196,7 +196,7 @@ bool ft_column_doubts_layout(const ft_column *column) {
            strays - column->patience > 2 * open->n_streams + held / open->layout.depth;
 }
 
-/* -- writing -------------------------------------------------------------------------------------------------------------------- */
+/* -- writing -------------------------------------------------------------------------------------------------------------- */
 
 static bool has_little_in_vain(const ft_column *column) {
     const ft_rows *open = ft_builder_get_rows(column->open);
@@ -306,7 +306,7 @@ void ft_column_abort(ft_column *column) {
     ft_builder_abort(column->open);
 }
 
-/* -- chunks from elsewhere ---------------------------------------------------------------------------------------------------------- */
+/* -- chunks from elsewhere ------------------------------------------------------------------------------------------------ */
 
 static bool fits(const ft_column *column, const ft_chunk *chunk) {
     const ft_rows *own = ft_builder_get_rows(column->open), *other = &chunk->rows;
@@ -350,7 +350,7 @@ int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_ro
     return FT_OK;
 }
 
-/* -- what it holds ------------------------------------------------------------------------------------------------------------------ */
+/* -- what it holds -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t count_rows(const ft_chunk *chunk, uint64_t first, uint64_t stop) {
     return first < stop ? ft_count_written_cells(&chunk->rows, (size_t)(first - chunk->first_row), (size_t)(stop - chunk->first_row)) : 0;

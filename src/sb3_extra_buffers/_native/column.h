@@ -36,7 +36,7 @@ const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place,
 /* Seal the open chunk, which ends where a block or the ring ends. */
 int ft_seal_open(ft_column *column, const ft_codecs *codecs);
 
-/* -- recode.c: rows out of order ------------------------------------------------------------------------------------------- */
+/* -- recode.c: rows out of order ------------------------------------------------------------------------------------------ */
 
 /* What is to be written to one row while rows are copied. */
 typedef struct ft_change {
@@ -47,7 +47,8 @@ typedef struct ft_change {
 
 void ft_free_row_copy(ft_row_copy *copy);
 /* Add `count` rows of other rows to a builder, and make a change on the way; NULL for none. */
-int ft_copy_rows(ft_column *column, const ft_rows *from, size_t first, size_t count, ft_builder *to, const ft_change *what, const ft_codecs *codecs);
+int ft_copy_rows(ft_column *column, const ft_rows *from, size_t first, size_t count, ft_builder *to, const ft_change *what,
+                 const ft_codecs *codecs);
 /* Make a draft of some rows, by a layout, with a change on the way; NULL for none. The caller uses it, or discards it. */
 int ft_make_draft(ft_column *column, const ft_schema *schema, const ft_rows *from, const ft_change *what, const ft_codecs *codecs);
 void ft_discard_draft(ft_column *column);

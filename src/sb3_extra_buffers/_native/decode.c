@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* -- which frames a cell is made of ------------------------------------------------------------------------------------------- */
+/* -- which frames a cell is made of --------------------------------------------------------------------------------------- */
 
 /* The last exception of a stream up to a row; there is always one. */
 static const uint8_t *exception_at(const ft_lane *lane, size_t row) {
@@ -14,7 +14,7 @@ static const uint8_t *exception_at(const ft_lane *lane, size_t row) {
     return k > 0 ? lane->exceptions + (k - 1) * FT_EXCEPTION_BYTES : NULL;
 }
 
-/* The frames of a view that a class tells of, by number; a negative number stands for none. False where they make no sense. */
+/* The frames of a view that a class lists, by number; a negative number stands for none. False where they make no sense. */
 static bool frames_of_class(const ft_rows *rows, const ft_lane *lane, const uint8_t *exception, size_t view, int32_t *frames) {
     const size_t depth = rows->layout.depth, before = get_u16(exception + 2), class = get_u32(exception + 4);
     if (class >= rows->n_classes) {
@@ -95,7 +95,7 @@ uint64_t ft_count_written_cells(const ft_rows *rows, size_t first, size_t stop) 
     return cells;
 }
 
-/* -- where they are ------------------------------------------------------------------------------------------------------------- */
+/* -- where they are ------------------------------------------------------------------------------------------------------- */
 
 static size_t first_of(const ft_lane *lane, size_t k) { return get_u16(lane->groups + k * FT_GROUP_BYTES + 4); }
 
@@ -153,7 +153,7 @@ static int find_group(const ft_rows *rows, const ft_lane *lane, size_t frame, co
     return ft_open_record(rows, record, length, own, codecs, found);
 }
 
-/* -- fetching what is needed soon: in a large ring nearly nothing is in a cache -------------------------------------------------- */
+/* -- fetching what is needed soon: in a large ring nearly nothing is in a cache ------------------------------------------- */
 
 void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[FT_MAX_VIEWS], int step) {
     const ft_lane *lane = &rows->lanes[i];
@@ -188,7 +188,7 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
     }
 }
 
-/* -- the walk ------------------------------------------------------------------------------------------------------------------- */
+/* -- the walk ------------------------------------------------------------------------------------------------------------- */
 
 /* How far a group has been walked. */
 typedef struct walk {
@@ -196,8 +196,8 @@ typedef struct walk {
     size_t frame; /* the frame that it makes */
 } walk;
 
-/* On the way to a frame, leave out what comes before the last patch that stands alone; `*alone` tells whether there is one, so that
- * nothing is needed of the frames before it. Tells whether the patches are whole. */
+/* On the way to a frame, leave out what comes before the last patch that stands alone; `*alone` is whether there is one, so that
+ * nothing is needed of the frames before it. Returns whether the patches are whole. */
 static bool leave_out(const ft_group *of, size_t until, walk *next, bool *alone) {
     walk seen = *next;
     *alone = false;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A record is one group, or a key frame: u32 length of the body, u16 stream (its lower bits), u8 coder, u8 number of frames, body. */
+/* A record is a group or a key frame: u32 length of the body, u16 stream (its lower bits), u8 coder, u8 frames, body. */
 enum {
     RECORD_CODER = 6,
     RECORD_HEADER = 8,

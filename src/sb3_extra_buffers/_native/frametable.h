@@ -45,7 +45,7 @@ size_t ft_get_refused_bytes(void);
 /* CRC-32C of `size` bytes. */
 uint32_t ft_compute_checksum(const uint8_t *data, size_t size);
 
-/* -- what a caller brings -------------------------------------------------------------------------------------------------- */
+/* -- what a caller brings ------------------------------------------------------------------------------------------------- */
 
 /* How an observation splits into frames. In C order it is `outer` blocks of `depth` parts of `part` bytes; a frame is the
  * `outer` parts of one of them. Where `can_turn`, the stack may also be the last axis in memory (channels last).
@@ -88,7 +88,7 @@ typedef struct ft_column ft_column;
 typedef struct ft_chunk ft_chunk;
 typedef struct ft_read ft_read;
 
-/* -- sealed chunks ---------------------------------------------------------------------------------------------------------- */
+/* -- sealed chunks -------------------------------------------------------------------------------------------------------- */
 
 /* Open the chunk that lies in `size` bytes at `bytes`, at any address. They must stay as they are until `release(context, bytes,
  * size)` is called, by the thread that drops the chunk last. Everything that leads somewhere, and every checksum, is checked:
@@ -115,10 +115,10 @@ typedef struct ft_chunk_info {
 } ft_chunk_info;
 ft_chunk_info ft_chunk_get_info(const ft_chunk *chunk);
 
-/* -- columns ---------------------------------------------------------------------------------------------------------------- */
+/* -- columns -------------------------------------------------------------------------------------------------------------- */
 
 /* Make an empty column of `rows` rows, 1 to 2^60, in chunks of at most `chunk_rows`, which is rounded up to blocks and at most
- * 65,519. A chunk may end before that, where it has become large.
+ * 65,519. A chunk may end before that, where it is large.
  * Returns FT_OK, FT_INVALID or FT_NO_MEMORY. */
 int ft_column_new(const ft_schema *schema, size_t rows, size_t chunk_rows, ft_column **column);
 void ft_column_free(ft_column *column); /* NULL may be freed */
@@ -142,8 +142,9 @@ typedef struct ft_part {
 int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs);
 void ft_column_commit(ft_column *column);
 
-/* Take back what is staged, and whatever else is under way: where a codec has never returned to ft_column_stage, ft_column_set_layout
- * or ft_column_resume, as in the child of a fork, all is as it was before that call. Does nothing where nothing is under way. */
+/* Take back what is staged, and whatever else is under way: where a codec has never returned to ft_column_stage,
+ * ft_column_set_layout or ft_column_resume, as in the child of a fork, what can be read is as it was before that call, and anything
+ * may follow. Does nothing where nothing is under way. */
 void ft_column_abort(ft_column *column);
 
 /* Split observations into frames in another way from now on. The open chunk is coded again; sealed ones stay as they are.
@@ -187,7 +188,7 @@ typedef struct ft_usage {
 } ft_usage;
 ft_usage ft_column_get_usage(const ft_column *column);
 
-/* -- reading ---------------------------------------------------------------------------------------------------------------- */
+/* -- reading -------------------------------------------------------------------------------------------------------------- */
 
 /* Find `count` cells, keep their chunks, and decode those of the open chunk: under the lock. `outputs[view]` holds `count`
  * observations in C order, or is NULL where a view is not wanted; unwritten cells are zeros. ft_read_end must follow a success.
@@ -205,7 +206,7 @@ void ft_read_end(ft_read *read);
 bool ft_column_can_share(const ft_column *column, size_t bytes);
 void ft_wake_helper(void);
 
-/* -- what lies beside the frames -------------------------------------------------------------------------------------------- */
+/* -- what lies beside the frames ------------------------------------------------------------------------------------------ */
 
 /* Copy `count` cells of a plain array of rows x streams x `cell_bytes` to `out`. The caller has checked the indices. */
 void ft_gather_cells(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams,

@@ -41,7 +41,7 @@ struct ft_read {
     int results[2];
 };
 
-/* -- finding the cells ---------------------------------------------------------------------------------------------------------- */
+/* -- finding the cells ---------------------------------------------------------------------------------------------------- */
 
 /* Decode a cell of the open chunk, or of none. */
 static int read_now(const ft_rows *rows, size_t place, size_t i, const ft_read *read, size_t output, uint8_t **scratch) {
@@ -110,7 +110,7 @@ int ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *s
     return FT_OK;
 }
 
-/* -- decoding them -------------------------------------------------------------------------------------------------------------- */
+/* -- decoding them -------------------------------------------------------------------------------------------------------- */
 
 /* The cell whose turn comes so many after those from `first` to `stop` have begun, `read->count` where there is none: a helper goes
  * on with the piece before its own. What the other of two takes in the end is fetched for nothing, but that is little. */
@@ -194,7 +194,7 @@ void ft_read_end(ft_read *read) {
     ft_free(read);
 }
 
-/* -- plain arrays ---------------------------------------------------------------------------------------------------------------- */
+/* -- plain arrays --------------------------------------------------------------------------------------------------------- */
 
 /* One loop for each size that is common: the copy of so few bytes is one instruction then. */
 #define GATHER(bytes)                                                                                                  \
@@ -205,8 +205,8 @@ void ft_read_end(ft_read *read) {
         memcpy(out + k * (bytes), data + ((size_t)rows[k] * n_streams + (size_t)streams[k]) * (bytes), (bytes));        \
     }
 
-void ft_gather_cells(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams, size_t count,
-               uint8_t *out) {
+void ft_gather_cells(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams,
+                     size_t count, uint8_t *out) {
     switch (cell_bytes) {
     case 1:
         GATHER(1)

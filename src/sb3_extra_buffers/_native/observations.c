@@ -5,7 +5,7 @@
 
 enum { STRAY_COST = 8 }; /* observations that make up for one that does not follow */
 
-/* -- observations ---------------------------------------------------------------------------------------------------------------- */
+/* -- observations --------------------------------------------------------------------------------------------------------- */
 
 static bool is_zeros(const uint8_t *frame, size_t size) { return frame[0] == 0 && memcmp(frame, frame + 1, size - 1) == 0; }
 
@@ -35,10 +35,10 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
     const ft_rows *rows = &builder->rows;
     const size_t depth = rows->layout.depth, size = rows->frame_bytes, stride = rows->stride;
     stream *of = &builder->streams[i];
-    number *numbers = builder->rooms[i].numbers, found[FT_MAX_DEPTH];
+    frame_number *numbers = builder->rooms[i].numbers, found[FT_MAX_DEPTH];
     uint8_t *now = builder->frames, *before = now + depth * stride, *scratch = before + depth * stride;
     const uint8_t *known[2 * FT_MAX_DEPTH];
-    number known_as[2 * FT_MAX_DEPTH];
+    frame_number known_as[2 * FT_MAX_DEPTH];
     size_t count = 0;
     for (size_t j = 0; j < depth; j++) {
         ft_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, scratch);
@@ -64,7 +64,7 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
             found[j] = memcmp(frame, known[k], size) == 0 ? known_as[k] : FT_ZEROS;
         }
         if (found[j] < 0) {
-            found[j] = (number)of->frames;
+            found[j] = (frame_number)of->frames;
             const int stored = ft_store_frame(builder, i, frame, codecs);
             if (stored != FT_OK) {
                 return stored;
@@ -84,7 +84,7 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     const ft_layout *layout = &rows->layout;
     const size_t depth = layout->depth;
     stream *of = &builder->streams[i];
-    room *at = &builder->rooms[i];
+    stream_memory *at = &builder->rooms[i];
     if (of->known && !moves && ft_active->same(obs, at->last, rows->obs_bytes)) {
         return FT_OK;
     }
@@ -101,7 +101,7 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     } else if (depth == 1) {
         frame = obs;
     }
-    const number newest = (number)of->frames;
+    const frame_number newest = (frame_number)of->frames;
     of->known = false;
     const int stored = ft_store_frame(builder, i, frame, codecs);
     if (stored != FT_OK) {
@@ -133,15 +133,15 @@ void ft_set_order(ft_builder *builder, bool turned) {
     builder->turned = turned;
 }
 
-/* -- rows that do not follow ------------------------------------------------------------------------------------------------------ */
+/* -- rows that do not follow ---------------------------------------------------------------------------------------------- */
 
 /* Whether the row that was written last follows from the one before by the rule that most rows follow. */
 static bool is_regular(const ft_builder *builder, size_t i) {
     const stream *of = &builder->streams[i];
     const size_t depth = builder->rows.layout.depth, views = builder->rows.views;
-    const number *before = builder->rooms[i].before, *cell = builder->rooms[i].cell, *moved = cell + (views - 1) * depth;
+    const frame_number *before = builder->rooms[i].before, *cell = builder->rooms[i].cell, *moved = cell + (views - 1) * depth;
     if (!of->follows || of->written != (1u << views) - 1 || of->frames - of->frames_before != 1 ||
-        moved[depth - 1] != (number)of->frames_before || memcmp(moved, before + 1, (depth - 1) * sizeof *moved) != 0) {
+        moved[depth - 1] != (frame_number)of->frames_before || memcmp(moved, before + 1, (depth - 1) * sizeof *moved) != 0) {
         return false;
     }
     return views == 1 || memcmp(cell, before, depth * sizeof *cell) == 0;
@@ -193,8 +193,8 @@ static int64_t find_class(ft_builder *builder, size_t i) {
     uint8_t *wanted = builder->classes + builder->n_classes * ft_count_class_bytes(&builder->rows); /* if it is new, it is there already */
     put_u16(wanted, of->frames - of->frames_before);
     for (size_t k = 0; k < builder->rows.views * depth; k++) {
-        const number frame = builder->rooms[i].cell[k];
-        const number relative = frame < 0 ? frame : frame - (number)of->frames_before;
+        const frame_number frame = builder->rooms[i].cell[k];
+        const frame_number relative = frame < 0 ? frame : frame - (frame_number)of->frames_before;
         put_u16(wanted + 2 + 2 * k, (size_t)(uint16_t)(int16_t)relative);
     }
     uint32_t *entry = find_hash(builder, wanted);
@@ -206,7 +206,7 @@ static int64_t find_class(ft_builder *builder, size_t i) {
 
 static int note_exception(ft_builder *builder, size_t i, size_t row, int64_t class) {
     stream *of = &builder->streams[i];
-    room *at = &builder->rooms[i];
+    stream_memory *at = &builder->rooms[i];
     if (!ft_make_room(&at->exceptions, &at->exceptions_room, of->n_exceptions * FT_EXCEPTION_BYTES, FT_EXCEPTION_BYTES,
                    FT_FIRST_ROOM * FT_EXCEPTION_BYTES, &builder->lanes[i].exceptions)) {
         return FT_NO_MEMORY;

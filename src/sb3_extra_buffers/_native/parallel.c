@@ -1,6 +1,6 @@
 /*
  * Some work shared by two threads, the caller's and a helper. Who is ready takes another piece, the caller from the front and the
- * helper from the back, so that whoever starts late, or is held up, takes less, and each has what it takes side by side.
+ * helper from the back, so that a thread that starts late, or is held up, takes less, and each has what it takes side by side.
  *
  * The helper is started when it is first needed and waits for more after that. A new thread may begin on the core of the one
  * that has made it, where it is of no help (Linux was seen to do that after a pause); one that is woken up gets an idle core.
@@ -64,12 +64,12 @@ typedef struct job {
     counter taken; /* pieces */
 } job;
 
-/* There is one helper in a process. Whoever comes while it helps somebody else works alone. */
+/* There is one helper in a process. A caller that comes while it helps another one works alone. */
 typedef struct helper {
     lock guard;          /* of all but `helps` and `offers`, which are only set under it */
     event offer, answer;
     job *offered;        /* what it has not begun to help with */
-    bool started, taken; /* whether there is one, and whether somebody has it */
+    bool started, taken; /* whether there is one, and whether a caller has it */
     bool awake;          /* it was called, and looks for an offer */
     flag offers;         /* whether there is one */
     flag helps;
@@ -87,7 +87,7 @@ static void work_on(job *of, int worker) {
     }
 }
 
-/* Under the guard, which is released meanwhile. */
+/* The caller must hold the guard, which is released meanwhile. */
 static void look_for_an_offer(void) {
     release(&one.guard);
     for (int k = 0; k < WAITS && !is_set(&one.offers); k++) {
@@ -175,7 +175,7 @@ static bool start(void) {
 }
 #endif
 
-/* Under the guard: whether there is a helper that nobody has. */
+/* Whether there is a helper that no caller has. The caller must hold the guard. */
 static bool is_free(void) {
     one.started = one.started || (!one.taken && start());
     return one.started && !one.taken;
@@ -191,7 +191,7 @@ void ft_wake_helper(void) {
     }
 }
 
-/* Let the helper help, unless it helps somebody else, or sleeps and is not to be woken up. */
+/* Let the helper help, unless it helps another caller, or sleeps and is not to be woken up. */
 static bool offer(job *of, bool wake) {
     acquire(&one.guard);
     const bool sleeps = !one.awake, helps = (wake || !sleeps) && is_free();

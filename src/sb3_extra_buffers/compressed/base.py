@@ -117,7 +117,7 @@ class TableBuffer(SavedAtOnce):
         shown: dict[str, Any] = {}
         for view, name in enumerate(("observations", "next_observations")[: self._views]):
             parts = {field.key: field.arrays[view] for field in self._fields}
-            shown[name] = parts[None] if None in parts else parts
+            shown[name] = parts.get(None, parts)  # None is the only key where they are not a Dict
         return shown
 
     def _spaces(self) -> dict[Any, spaces.Space[Any]]:

@@ -245,10 +245,9 @@ class CompressedRecurrentPPO(RecurrentPPO):
 
 def _with_buffer_options() -> inspect.Signature:
     """What ``RecurrentPPO`` of the installed version takes, and what buffer to use."""
-    theirs = inspect.signature(RecurrentPPO).parameters.values()
-    ours = list(inspect.signature(CompressedRecurrentPPO.__init__).parameters.values())
-    options = [option for option in ours if option.name.startswith("rollout_buffer_")]
-    return inspect.Signature([*theirs, *options])
+    theirs, ours = (inspect.signature(cls.__init__).parameters for cls in (RecurrentPPO, CompressedRecurrentPPO))
+    options = {name: option for name, option in ours.items() if option.kind is option.KEYWORD_ONLY}
+    return inspect.Signature([*[theirs[name] for name in list(theirs)[1:] if name not in options], *options.values()])
 
 
 CompressedRecurrentPPO.__signature__ = _with_buffer_options()  # type: ignore[attr-defined]

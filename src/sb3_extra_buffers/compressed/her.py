@@ -27,8 +27,8 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     """
     ``HerReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 
-    Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect. There is no dict
-    for every slot, as in SB3, and no look at every slot for every sample.
+    Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect. There is no
+    dict for every slot, as in SB3, and no look at every slot for every sample.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     def _values(self, action: Any, reward: Any, done: Any, infos: Any) -> tuple[Any, ...]:
         infos = infos if isinstance(infos, list) else list(infos)  # it is read twice
         values = super()._values(action, reward, done, infos)
+        np.empty(self.n_envs, np.float32)[...] = done  # what storing it would raise comes first
         for env in range(self.n_envs):
             bool(done[env])  # as is asked once the step is stored
         if self.copy_info_dict:
@@ -94,8 +95,8 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
 
     def _note_added(self, row: int, action: Any, reward: Any, done: Any, infos: Any) -> None:
         starts = self._starts_before
-        # Of an old episode that is being written over, nothing is sampled any more. If this is done again after an interrupt, the
-        # length of one that has just ended may be there already.
+        # Of an old episode that is being written over, nothing is sampled any more. If this is done again after an interrupt,
+        # the length of one that has just ended may be there already.
         for env in np.flatnonzero((self.ep_length[row] > 0) & (self._current_ep_start == starts)).tolist():
             end = int(self.ep_start[row, env] + self.ep_length[row, env])
             self._touch(row, end)

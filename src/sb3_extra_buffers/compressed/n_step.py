@@ -12,11 +12,14 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_extra_buffers.compressed.replay import Integers, TableReplay
+from sb3_extra_buffers.storage.errors import refuse_earlier
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from sb3_extra_buffers.compressed.options import CompressionOptions
+
+__getattr__ = refuse_earlier("_Columns")
 
 
 class TableNStep(TableReplay):

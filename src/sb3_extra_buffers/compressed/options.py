@@ -48,8 +48,8 @@ DESCRIPTIONS = """
 """
 ROLLOUT_DESCRIPTIONS = (
     DESCRIPTIONS
-    + """    :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are the
-        same; it pays where a core is idle during training, as with a GPU
+    + """    :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are
+        the same; it pays where a core is idle during training, as with a GPU
     :param keep_freed_memory: Call the function of that name, if there are images, on a CPU
 """
 )
@@ -66,7 +66,9 @@ def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, An
     :return: All options
     """
     if not given.keys() <= defaults.keys():
-        raise TypeError(explain_arguments(cls, {"observation_space": space, **given}))
+        # A constructor of somebody else may take other arguments than ours, to which it hands over what it does not know.
+        ours = next(parent for parent in cls.__mro__ if parent.__init__.__module__.startswith("sb3_extra_buffers."))
+        raise TypeError(explain_arguments(ours, {"observation_space": space, **given}))
     options = {**defaults, **given}
     if options.get("output_dtype", "raw") not in ("raw", "float"):
         raise ValueError(f"output_dtype is {options['output_dtype']!r}; allowed: 'raw', 'float'")

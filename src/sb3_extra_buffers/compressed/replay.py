@@ -96,6 +96,11 @@ class TableReplay(TableBuffer):
     def _note_added(self, row: int, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """Do what has to be done once a row is stored; where that is interrupted, it is done again."""
 
+    def reset(self) -> None:
+        """Forget all transitions."""
+        with self._lock:
+            super().reset()
+
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """
         Sample transitions.

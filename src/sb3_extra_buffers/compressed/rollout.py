@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from sb3_extra_buffers.compressed.options import RolloutOptions
 
+_RESET = "the rollout was reset before all of its minibatches were read; call get() again"
 _STEP = ("action", "reward", "episode_start", "value", "log_prob")
 # SB3 2.7.0 keeps, and samples, all observations and actions of a rollout as float32; later versions as they are.
 ALL_FLOATS = RolloutBuffer(1, spaces.Box(0, 1, (1,), np.uint8), spaces.Discrete(2), "cpu").observations.dtype == np.float32
@@ -137,6 +138,8 @@ class TableRollout(TableBuffer):
 
     def _each_batch(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
         with self._lock:  # SB3 flattens its arrays now
+            if not self.full:
+                raise RuntimeError(_RESET)
             batch = next(batches, None)
         while batch is not None:
             yield batch
@@ -144,7 +147,7 @@ class TableRollout(TableBuffer):
 
     def _refuse_if_reset(self) -> None:
         if not (self.full and self.generator_ready):
-            raise RuntimeError("the rollout was reset before all of its minibatches were read; call get() again")
+            raise RuntimeError(_RESET)
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 from sb3_extra_buffers.storage import Frames, StorageError, StoreLock
 from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.frames import FrozenFrames, freeze_frames
+from sb3_extra_buffers.storage.packing import Packed, can_pack
 
 FORMAT = 2
 """Version of what a saved buffer consists of; what an older version has saved is refused."""
@@ -53,13 +55,13 @@ class SavedAtOnce(BaseBuffer):
         state = dict(state)
         if (version := state.pop("saved_format", None)) != FORMAT:
             raise StorageError(
-                f"this {type(self).__name__} was saved by another version of sb3-extra-buffers (format {version}, not {FORMAT}); "
-                "load it with the version that saved it"
+                f"this {type(self).__name__} was saved by another version of sb3-extra-buffers (format {version}, not "
+                f"{FORMAT}); load it with the version that saved it"
             )
         self._take_saved_state(state)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # The state is sealed when all subclasses have added to it or left out what they like, and checked before they see it again.
+        # The state is sealed once all subclasses have added to it or left out what they like, and checked before they see it.
         reduced = super().__reduce_ex__(protocol)
         return (*reduced[:2], _Sealed(reduced[2]), *reduced[3:]) if len(reduced) > 2 else reduced
 
@@ -94,7 +96,7 @@ class _Sealed:
         self._state = state
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_state, (self._state, checksum_of(self._state))
+        return open_state, (_frozen(self._state, {}, packs=True), checksum_of(self._state))
 
 
 def open_state(state: Any, expected: int) -> Any:
@@ -135,49 +137,47 @@ def _is_ours(cls: type) -> bool:
     return any(parent.__module__.startswith("sb3_extra_buffers.") for parent in cls.__mro__)
 
 
-def _frozen(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
+def _frozen(value: Any, known: dict[int, tuple[Any, Any]], packs: bool = False) -> Any:
     """
     Copy what a buffer may change; what belongs to others stays what it is.
 
     :param value: Anything
     :param known: What has been copied, by identity: what was one object stays one
+    :param packs: Whether it is a copy already, and is brought into the form in which it is pickled
     :return: The copy
     """
     if id(value) in known:
         return known[id(value)][1]
-    cls = type(value)
+    cls, again = type(value), partial(_frozen, known=known, packs=packs)
     ours = _is_ours(cls)
     copied: Any = value
-    if isinstance(value, np.ndarray):
+    if packs and can_pack(value):
+        has_objects = isinstance(value, np.ndarray) and value.dtype.hasobject
+        copied = Packed(value, [again(part) for part in value.flat] if has_objects else None)
+    elif isinstance(value, np.ndarray):
         copied = value.copy(order="K")
         if value.dtype.hasobject:
-            copied.flat = [_frozen(part, known) for part in value.flat]
-    elif isinstance(value, Frames):
-        copied = freeze_frames(value)
+            copied.flat = [again(part) for part in value.flat]
+    elif isinstance(value, (Frames, FrozenFrames)):
+        copied = freeze_frames(value) if isinstance(value, Frames) else value
     elif cls is th.Tensor and not value.requires_grad:
-        copied = value.clone()
+        copied = value if packs else value.clone()
     elif cls is tuple or (ours and isinstance(value, tuple)):
-        parts = [_frozen(part, known) for part in value]
+        parts = [again(part) for part in value]
         copied = tuple(parts) if cls is tuple else cls(*parts)
     elif cls is list:
         known[id(value)] = value, (copied := [])
-        copied += [_frozen(part, known) for part in value]
+        copied += [again(part) for part in value]
     elif cls is dict or (ours and isinstance(value, dict)):
         known[id(value)] = value, (copied := cls())
-        copied.update({key: _frozen(part, known) for key, part in value.items()})
-    elif ours and not isinstance(value, BaseBuffer):  # this buffer, or another one that takes its own state in its turn
-        copied = _frozen_object(value, known)
+        copied.update({key: again(part) for key, part in value.items()})
+    elif (ours and not isinstance(value, BaseBuffer)) or (packs and cls.__module__.startswith("gymnasium.spaces.")):
+        # A buffer is this one, or another one that takes its own state in its turn.
+        maker, args, state, *items = (*value.__reduce_ex__(4), None, None, None)[:5]
+        if maker is copyreg.__newobj__ and len(args) == 1 and items == [None, None]:  # type: ignore[attr-defined]
+            known[id(value)] = value, (copied := _Frozen(args[0]))
+            copied.state = again(state)  # of others, such as a lock, what they are made of does not change
     known[id(value)] = value, copied  # with the value itself, or its identity might become another one's
-    return copied
-
-
-def _frozen_object(value: Any, known: dict[int, tuple[Any, Any]]) -> Any:
-    maker, args, state, *items = (*value.__reduce_ex__(4), None, None, None)[:5]
-    if maker is not copyreg.__newobj__ or len(args) != 1 or items != [None, None]:  # type: ignore[attr-defined]
-        return value  # such as a lock: what it is made of does not change
-    copied = _Frozen(args[0])
-    known[id(value)] = value, copied
-    copied.state = _frozen(state, known)
     return copied
 
 

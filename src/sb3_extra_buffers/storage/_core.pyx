@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
 """
-The core for Python: types, shapes, contiguity and bounds are checked here, the GIL is released, codes become exceptions.
+The core for Python: types, shapes, contiguity and bounds are checked here, the GIL is released, codes are raised as exceptions.
 
 All that is known of frames, records and chunks is in C (``_native/frametable.h``). A codec is the only thing that C calls back, and
 only in between two steps, when a column can be read and saved by whatever Python does meanwhile.
@@ -64,7 +64,8 @@ cdef extern from "frametable.h":
     void ft_init()
     size_t ft_get_refused_bytes()
     uint32_t ft_compute_checksum(const uint8_t *, size_t) nogil
-    int ft_chunk_open(const uint8_t *, size_t, void (*)(void *, const uint8_t *, size_t) noexcept, void *, ft_chunk **, const char **)
+    int ft_chunk_open(const uint8_t *, size_t, void (*)(void *, const uint8_t *, size_t) noexcept, void *, ft_chunk **,
+                      const char **)
     void ft_chunk_keep(ft_chunk *)
     void ft_chunk_drop(ft_chunk *)
     ft_chunk_info ft_chunk_get_info(const ft_chunk *)

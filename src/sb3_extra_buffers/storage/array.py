@@ -26,7 +26,7 @@ class CompressedArray:
     """
     Looks like an ndarray of shape ``(*leading axes, *obs_shape)``; each observation is stored compressed.
 
-    Reading decodes what the index asks for into a new ndarray; writing replaces whole observations. The last leading
+    Reading decodes what the index selects into a new ndarray; writing replaces whole observations. The last leading
     axis is taken as parallel environments: consecutive observations of one share their frames. Cells that were never
     written are zeros. ``swapaxes`` and ``reshape`` of the leading axes give views.
 
@@ -43,7 +43,7 @@ class CompressedArray:
     :param lock: What a thread holds while it reads or writes; one of its own by default
     """
 
-    # Not a ufunc operand: NumPy asks __array__ and gets ndarrays, never the raw memory of this object.
+    # Not a ufunc operand: NumPy calls __array__ and gets ndarrays, never the raw memory of this object.
     __array_priority__ = -1
 
     def __init__(
@@ -158,7 +158,7 @@ class CompressedArray:
 
     def memory_usage(self) -> MemoryUsage:
         """
-        Tell what the array takes.
+        Count what the array takes.
 
         :return: The figures; what is shared with other arrays is counted with them
         """

@@ -20,7 +20,7 @@ cdef class _Codecs:
         """Raise what a code of C says."""
         if result >= 0:
             if self.errors:
-                self.errors = []  # of a codec, but what it was asked for could wait
+                self.errors = []  # of a codec, but what it was called for could wait
             return 0
         errors, self.errors = self.errors, []
         if result == FT_CODEC or (result == FT_NO_MEMORY and errors):
@@ -39,7 +39,7 @@ cdef class _Codecs:
             raise ValueError("observations of these sizes cannot be stored")
         if errors:
             raise StorageError(f"a stored group of frames is damaged: {errors[0]}") from errors[0]
-        raise StorageError("a stored group of frames is damaged; what was asked for cannot be decoded")
+        raise StorageError("a stored group of frames is damaged; what is wanted cannot be decoded")
 
 
 # A codec gets arrays that own their memory: it may keep them, and so does the traceback of an error that it raises, for longer than

@@ -64,8 +64,8 @@ cdef class FrameColumn:
     cdef bint _can_turn
     cdef cnp.npy_intp _shape[MOST_AXES]
     cdef cnp.npy_intp _turned_strides[MOST_AXES]
-    # Set by whoever holds the lock: whether something is being changed, and how far that has got; how many reads this thread has
-    # begun; and how often the lock had been taken from a thread that is not there when these were set.
+    # Set by the thread that holds the lock: whether something is being changed, and how far that has got; how many reads this
+    # thread has begun; and how often the lock had been taken from a thread that is not there when these were set.
     cdef bint _writing, _revising
     cdef int _reading, _abandoned
     # The search for a frame stack, which is made in Python: how many observations were written, at which one to look, and
@@ -260,7 +260,7 @@ cdef class FrameColumn:
         """
         cdef ft_layout sizes = _layout_of(layout)
         cdef bint revising = self.lock.is_mine() and self._revising
-        if revising:  # by whoever is writing: that is the one change which is expected now
+        if revising:  # by the thread that is writing: that is the one change which is expected now
             self._revising = False
         else:
             self._begin_change()
@@ -291,7 +291,7 @@ cdef class FrameColumn:
 
     def last_observation(self, Py_ssize_t env):
         """
-        Tell what was last written for an environment.
+        Look up what was last written for an environment.
 
         :param env: The environment
         :return: Its bytes in C order; None where that is not known
@@ -419,7 +419,7 @@ cdef class FrameColumn:
 
     def usage(self):
         """
-        Tell what is stored.
+        Count what is stored.
 
         :return: Written cells of all views, frames, bytes of frames, bytes that it takes to find them, bytes of all chunks
         """

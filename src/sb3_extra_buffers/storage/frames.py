@@ -95,7 +95,7 @@ class Frames(FrameColumn):
             self.next_look = self.search.next_look(self.writes)
 
     def _adopt(self, layout: FrameLayout) -> bool:
-        """Take another layout; tells whether that was possible. If not, all stays as it is."""
+        """Take another layout; returns whether that was possible. If not, all stays as it is."""
         try:
             self.set_layout(layout)
         except (MemoryError, StorageError):
@@ -118,7 +118,7 @@ class FrozenFrames:
     """
     What a column of frames held at one moment; pickled or copied, it is such a column.
 
-    Chunks never change, so nothing is copied before a pickler asks for it.
+    Chunks never change, so nothing is copied before a pickler wants it.
 
     :param frames: The column
     """
@@ -136,7 +136,8 @@ class FrozenFrames:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
         chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
-        described: tuple[Any, ...] = (*self.head, self._looks)
+        shape, obs_shape, dtype, spec, split = self.head
+        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self._looks)
         return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
 
 
@@ -177,7 +178,7 @@ def restore_frames(
     version: int,
     shape: tuple[int, int, int, int],
     obs_shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    dtype: str,
     spec: CoderSpec,
     split: tuple[int, int],
     looks: tuple[int, int],

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 class Job(Generic[Result]):
     """
-    Work that a helper thread may take, and that whoever wants its result does itself if none has.
+    Work that a helper thread may take, and that the thread which wants its result does itself if none has.
 
     So it gets done without a helper as well: in a forked child, where threads are gone, or while the interpreter shuts
     down and will not start another. There is nothing to deadlock on, and a signal handler may use jobs at any moment.
@@ -54,7 +54,7 @@ class Job(Generic[Result]):
         """
         Make sure that no other thread works on it any more: call it off, or wait. A Ctrl-C is raised after that, not before.
 
-        A result that nobody has asked for is dropped here. If it went with the job, it might be the helper that lets go of it
+        A result that nobody has wanted is dropped here. If it went with the job, it might be the helper that lets go of it
         last, while the process ends: torch does not survive that.
         """
         self._wait()
@@ -107,7 +107,7 @@ class Helper:
         """
         Let the thread take a job when it is free.
 
-        :param job: The job; whoever offers it also has to call ``result`` or ``settle``
+        :param job: The job; the caller must also call ``result`` or ``settle``
         """
         self._jobs.put(job)
         if self._thread is None:

@@ -18,7 +18,7 @@ class PackedMasks:
     :param shape: The shape
     """
 
-    # Not a ufunc operand: NumPy asks __array__.
+    # Not a ufunc operand: NumPy calls __array__.
     __array_priority__ = -1
 
     dtype: np.dtype[np.float32] = np.dtype(np.float32)

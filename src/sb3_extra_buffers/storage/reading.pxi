@@ -39,10 +39,10 @@ cdef class Reading:
         """
         Decode. One thread does it, once.
 
-        :return: What was asked for, in that order
+        :return: What is wanted, in that order
         """
         cdef int threads
-        # Whoever takes the list has it alone: nothing is decoded twice, or by two threads.
+        # The thread that takes the list has it alone: nothing is decoded twice, or by two threads.
         pending, self._pending = self._pending, None
         arrays, self._arrays = self._arrays, ()
         if pending is None:

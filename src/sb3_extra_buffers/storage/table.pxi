@@ -47,7 +47,7 @@ cdef class PlainColumn:
                 f"not one of shape {np.shape(array)} and type {array.dtype}"
             )
         if self.array is not None and np.shape(self.array) != np.shape(array):
-            raise ValueError(f"a column of shape {np.shape(self.array)} cannot become one of shape {np.shape(array)}")
+            raise ValueError(f"a column of shape {np.shape(self.array)} cannot be replaced by one of shape {np.shape(array)}")
         self._row_bytes = cnp.PyArray_STRIDE(array, 0)
         self._elements = cnp.PyArray_SIZE(array) // max(cnp.PyArray_DIM(array, 0), 1)
         self.array = array
@@ -71,8 +71,8 @@ cdef class PlainColumn:
         cdef int given = cnp.PyArray_TYPE(value), stored = cnp.PyArray_TYPE(self.array)
         cdef const double *doubles = <const double *>cnp.PyArray_DATA(value)
         cdef Py_ssize_t i
-        if given == stored:
-            return AS_IT_IS if given < cnp.NPY_OBJECT else -1  # neither is swapped, or it would not be a C array
+        if given == stored or cnp.PyArray_EquivTypenums(given, stored):  # C has several integers of 64 bits
+            return AS_IT_IS if given < cnp.NPY_OBJECT or given == cnp.NPY_FLOAT16 else -1  # neither is swapped, or it would not be a C array
         if stored == cnp.NPY_FLOAT32 and given == cnp.NPY_BOOL:
             return BOOLS
         if stored == cnp.NPY_FLOAT32 and given == cnp.NPY_FLOAT64:
@@ -94,7 +94,9 @@ cdef class PlainColumn:
             else:
                 self._kind = FLAGS
                 return 0
-        if self.accept is not None and not (self._fits(value) and cnp.PyArray_TYPE(value) == cnp.PyArray_TYPE(self.array)):
+        if type(value) is list and self.accept is None and not self.reshapes:
+            value = np.array(value)  # of one type, as by SB3, before it is stored
+        if self.accept is not None and not (self._fits(value) and self._kind_of(value) == AS_IT_IS):
             value = self.accept(value)
         if self._fits(value):
             self._kind = self._kind_of(value)
@@ -367,7 +369,8 @@ cdef class Table:
         Forget all rows, in one step.
 
         :param attributes: See above
-        :param replaced: What is put into that dict at the same time, such as new arrays; by default, plain columns become zeros
+        :param replaced: What is put into that dict at the same time, such as new arrays for all columns that have a name; by
+            default, those are set to zeros, as all others are
         """
         self._begin_change()
         try:
@@ -375,9 +378,9 @@ cdef class Table:
             if replaced is None:
                 self._use_arrays(attributes)
             new = {"pos": 0, "full": False, **(replaced or {})}
-            for column in self.columns:
+            for name, column in zip(self.names, self.columns):
                 if isinstance(column, PlainColumn):
-                    if replaced is None:
+                    if name is None or replaced is None:
                         (<PlainColumn>column).array[...] = 0
                 else:
                     ft_column_clear((<FrameColumn>column)._column)
