@@ -250,11 +250,15 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     ft_chunk *chunk;
     const ft_rows *from = ft_find_row(column, row, &place, &chunk);
     if (row == next && from != NULL && cells < open->views * open->n_streams) {
-        /* What is not written stays as it was in the last lap. */
-        const int result = ft_copy_rows(column, from, place, 1, column->open, NULL, codecs);
+        /* What is not written stays as it was in the last lap; what is follows from the row before. */
+        int result = ft_builder_set_last_aside(column->open);
+        if (result == FT_OK) {
+            result = ft_copy_rows(column, from, place, 1, column->open, NULL, codecs);
+        }
         if (result != FT_OK) {
             return result;
         }
+        ft_builder_restore_last(column->open);
         next++;
     }
     const bool again = open->rows > 0 && row + 1 == next && has_little_in_vain(column);
