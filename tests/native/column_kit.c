@@ -78,6 +78,24 @@ int write_row(pair *both, size_t row, bool hesitates) {
     return FT_OK;
 }
 
+int write_view(pair *both, size_t row, size_t view) {
+    const size_t n = both->schema.n_streams, bytes = n * both->obs_bytes;
+    memcpy(both->next, both->now, bytes);
+    for (size_t i = 0; i < n && view + 1 == both->schema.views; i++) {
+        play(&both->chance, &both->schema.layout, both->next + i * both->obs_bytes);
+    }
+    const ft_part part = lay(both, view, both->next, n);
+    const int result = ft_column_stage(both->column, row, &part, 1, &both->codecs);
+    if (result == FT_OK) {
+        ft_column_commit(both->column);
+        memcpy(both->plain[view] + row * bytes, both->next, bytes);
+        memset(both->written[view] + row * n, 1, n);
+        memcpy(both->now, both->next, bytes);
+        both->next_row = (row + 1) % both->rows;
+    }
+    return result;
+}
+
 int write_cell(pair *both, size_t row, size_t stream, size_t view) {
     uint8_t *obs = both->now + stream * both->obs_bytes;
     memcpy(both->next, obs, both->obs_bytes);

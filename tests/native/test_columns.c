@@ -147,6 +147,33 @@ static void test_doubts(void) {
     pair_free(both);
 }
 
+/* A ring of stacks whose views are written one after the other, so that rows of the last lap are copied, is never doubted. */
+static void test_views_apart(const ft_method *method) {
+    const ft_schema schema = {{1, 1, 4, 100, 1, 10, true, false}, *method, 2, 2};
+    pair *both = pair_new(&schema, 40, 16, 16);
+    uint64_t frames = 0;
+    for (size_t step = 0; step < 160; step++) {
+        for (size_t view = 0; view < 2; view++) {
+            for (size_t i = 0; view == 1 && i < 2; i++) {
+                uint8_t *obs = both->now + i * both->obs_bytes;
+                memmove(obs, obs + 100, 300);
+                obs[300 + below(&both->chance, 100)] ^= (uint8_t)(1 + step % 250);
+            }
+            const ft_part part = lay(both, view, both->now, 2);
+            CHECK(ft_column_stage(both->column, step % 40, &part, 1, &both->codecs) == FT_OK);
+            ft_column_commit(both->column);
+            memcpy(both->plain[view] + step % 40 * 2 * both->obs_bytes, both->now, 2 * both->obs_bytes);
+            memset(both->written[view] + step % 40 * 2, 1, 2);
+            ft_column_set_patience(both->column, 0);
+            CHECK(!ft_column_doubts_layout(both->column));
+        }
+        frames = step == 79 ? ft_column_get_usage(both->column).frames : frames;
+    }
+    CHECK(ft_column_get_usage(both->column).frames <= frames + frames / 8);
+    check_all(both, both->column);
+    pair_free(both);
+}
+
 static void test_gathering(void) {
     static const size_t SIZES[] = {0, 1, 2, 4, 7, 8, 12, 200};
     chance draws = {11};
@@ -266,6 +293,7 @@ void test_columns(void) {
     test_refusals();
     for (size_t method = 0; method < 3; method++) {
         test_large_ring(&METHODS[method]);
+        test_views_apart(&METHODS[method]);
     }
     test_gathering();
     test_sharing();

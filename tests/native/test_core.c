@@ -15,6 +15,7 @@ int main(void) {
         ft_active = kernels;
         test_kernels();
         test_columns();
+        test_apart();
         test_chunks();
         test_failures();
         printf("%s: passed\n", kernels->name);

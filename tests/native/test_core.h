@@ -6,6 +6,7 @@
 /* With the kernels that are active. */
 void test_kernels(void);
 void test_columns(void);
+void test_apart(void);
 void test_chunks(void);
 void test_failures(void);
 /* Whether all kernels of this processor make the same of the same. */
@@ -33,6 +34,8 @@ void pair_free(pair *both);
 ft_part lay(pair *both, size_t view, const uint8_t *obs, size_t count);
 /* Write a row of all streams; half of those that could be committed are aborted first if `hesitates`. */
 int write_row(pair *both, size_t row, bool hesitates);
+/* Write one view of a row of all streams, as code does that knows of two arrays: the last one is what follows. */
+int write_view(pair *both, size_t row, size_t view);
 /* Write one view of one cell. */
 int write_cell(pair *both, size_t row, size_t stream, size_t view);
 /* Whether cells of a column, or all of them, are what they have to be. */

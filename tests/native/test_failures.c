@@ -46,7 +46,7 @@ typedef enum trouble { MEMORY_IS_REFUSED, CODEC_FAILS, CODEC_NEVER_RETURNS, N_TR
 /* Something that is done to a column. */
 typedef struct change {
     int (*make)(pair *both, const struct change *what);
-    size_t row;
+    size_t row, view;
     ft_column *other;
     const ft_chunk *chunk;
     ft_layout layout;
@@ -55,6 +55,8 @@ typedef struct change {
 static int make_row(pair *both, const change *what) { return write_row(both, what->row, false); }
 
 static int make_cell(pair *both, const change *what) { return write_cell(both, what->row, 0, both->schema.views - 1); }
+
+static int make_view(pair *both, const change *what) { return write_view(both, what->row, what->view); }
 
 static int make_layout(pair *both, const change *what) { return ft_column_set_layout(both->column, &what->layout, &both->codecs); }
 
@@ -138,6 +140,35 @@ static void test_resuming(pair *both, trouble kind) {
     ft_column_free(other);
 }
 
+/* Rows of a second lap whose views are written one after the other, or only one of them, and whatever may come in between. */
+static size_t make_views_apart(pair *both, size_t first, size_t stop, trouble kind) {
+    const ft_layout layout = both->schema.layout, whole = {layout.item, 1, 1, both->obs_bytes, 1, 0, false, false};
+    const change to_whole = {.make = make_layout, .layout = whole}, back = {.make = make_layout, .layout = layout};
+    size_t troubles = 0;
+    for (size_t row = first; row < stop; row++) {
+        const size_t view = row % 4 == 0;
+        const change part = {.make = make_view, .row = row, .view = view}, rest = {.make = make_view, .row = row, .view = !view};
+        const change cell = {.make = make_cell, .row = row}, read = {.make = make_read, .row = row};
+        troubles += make_with_trouble(both, &part, kind);
+        check_all(both, both->column);
+        if (kind != CODEC_NEVER_RETURNS) {
+            make_with_trouble(both, &read, kind);
+        }
+        if (row % 7 == 2) {
+            troubles += make_with_trouble(both, &to_whole, kind) + make_with_trouble(both, &back, kind);
+        } else if (row % 7 == 4) { /* some streams of what is missing */
+            troubles += make_with_trouble(both, &cell, kind);
+        } else if (row % 7 == 6) { /* another row */
+            troubles += make_rows(both, row - 9, row - 8, kind);
+        }
+        check_all(both, both->column);
+        if (row % 5 != 1) { /* else never: row 31, for one, is the last of its block */
+            troubles += make_with_trouble(both, &rest, kind);
+        }
+    }
+    return troubles;
+}
+
 static void test_troubles(const ft_schema *schema, trouble kind, uint64_t seed) {
     pair *both = pair_new(schema, 56, 16, seed);
     size_t troubles = make_rows(both, 0, 26, kind); /* a chunk is sealed on the way */
@@ -163,6 +194,9 @@ static void test_troubles(const ft_schema *schema, trouble kind, uint64_t seed) 
         make_with_trouble(both, &read_open, kind);
     }
     troubles += make_rows(both, 3, 20, kind);
+    if (schema->views == 2) {
+        troubles += make_views_apart(both, 20, 36, kind);
+    }
     check_all(both, both->column);
     CHECK(troubles > 5 || (schema->method.references && kind != MEMORY_IS_REFUSED));
     pair_free(both);

@@ -152,3 +152,14 @@ def test_stacks_made_at_will(method: str | None, seed: int, n_envs: int, padding
         if number % 32 == 0:
             assert_same_bits(np.asarray(array), twin)
     assert_same_bits(np.asarray(array), twin)
+
+
+def test_chunks_that_overlap_are_loaded_in_the_order_in_which_they_were_written() -> None:
+    """The rows of the second one lie before those of the first, and on some of them."""
+    array = CompressedArray((96, 2, 8, 8), np.uint8, (8, 8))
+    expected = np.zeros(array.shape, np.uint8)
+    rng = np.random.default_rng(0)
+    for row in (*range(32, 80), *range(48)):
+        array[row] = expected[row] = rng.integers(0, 255, (2, 8, 8), np.uint8)
+    for copied in (array, pickle.loads(pickle.dumps(array)), copy.deepcopy(array)):
+        np.testing.assert_array_equal(np.asarray(copied), expected)

@@ -84,7 +84,7 @@ void ft_builder_free(ft_builder *builder) {
         ft_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
-                     builder->saved_numbers, builder->memory, builder->hashes, builder->classes};
+                     builder->saved_numbers, builder->memory, builder->hashes, builder->classes, builder->aside};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }

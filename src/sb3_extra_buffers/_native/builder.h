@@ -67,6 +67,7 @@ struct ft_builder {
     uint8_t *frames;     /* scratch: 2 x depth + 2 padded frames */
     uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that */
     uint8_t *zeros;
+    uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
 };
 
 /* One group may end early because a life is lost or a level is done. Where several in a row do, frames have nothing to do with

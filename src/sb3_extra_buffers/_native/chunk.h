@@ -111,6 +111,9 @@ void ft_builder_commit(ft_builder *builder);
 void ft_builder_abort(ft_builder *builder);
 /* The last observation that a stream has seen, in C order; false where there is none. */
 bool ft_builder_get_last(const ft_builder *builder, size_t stream, uint8_t *out);
+/* Before a row is copied that does not come after the last one, and after that: have streams go on from where they were. */
+int ft_builder_set_last_aside(ft_builder *builder);
+void ft_builder_restore_last(ft_builder *builder);
 /* Have the group codec, if there is one, work on the groups that are still open, as nothing is going to be added to them. The first
  * is for a row that is staged, which is aborted if that fails; the other one for what has been committed, and commits that. */
 int ft_builder_pack_staged(ft_builder *builder, const ft_codecs *codecs);

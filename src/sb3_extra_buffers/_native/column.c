@@ -97,6 +97,7 @@ void ft_column_clear(ft_column *column) {
     forget_chunks(column);
     ft_builder_begin(column->open);
     column->open_first = column->lap = 0;
+    column->missing = 0;
 }
 
 /* -- sealing -------------------------------------------------------------------------------------------------------------- */
@@ -172,6 +173,16 @@ const ft_rows *ft_find_row(const ft_column *column, uint64_t row, size_t *place,
     return &found->rows;
 }
 
+const ft_rows *ft_find_missing(const ft_column *column, size_t *place) {
+    if (column->missing == 0) {
+        return NULL;
+    }
+    const uint64_t row = column->open_first + ft_builder_get_rows(column->open)->rows - 1;
+    const ft_chunk *chunk = column->by_block[row / FT_BLOCK_ROWS];
+    *place = (size_t)(row - chunk->first_row);
+    return &chunk->rows;
+}
+
 /* -- another layout ------------------------------------------------------------------------------------------------------- */
 
 int ft_column_set_layout(ft_column *column, const ft_layout *layout, const ft_codecs *codecs) {
@@ -227,6 +238,34 @@ static int check_parts(const ft_rows *open, const ft_part *parts, size_t n_parts
     return n_parts <= open->views ? FT_OK : FT_INVALID;
 }
 
+/* Once rows are written to the end of a block, or of the ring, forget what it held before: nothing is read from it any more. */
+static void forget_last_lap(ft_column *column) {
+    const uint64_t next = column->open_first + ft_builder_get_rows(column->open)->rows;
+    if (column->missing == 0 && (next % FT_BLOCK_ROWS == 0 || next >= column->rows)) {
+        set_block(column, (size_t)(next - 1) / FT_BLOCK_ROWS, NULL);
+    }
+}
+
+/* Whether parts go to the row that lacks a view, and either bring all of that or nothing of it. */
+static bool belong_to_last_row(const ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts) {
+    const ft_rows *open = ft_builder_get_rows(column->open);
+    bool belong = column->missing != 0 && row + 1 == column->open_first + open->rows;
+    for (size_t part = 0; part < n_parts; part++) {
+        belong = belong && (parts[part].count == open->n_streams || !(column->missing >> parts[part].view & 1));
+    }
+    return belong;
+}
+
+/* Have nothing be missing, before anything else is written: the rest of the row is copied after all. */
+static int complete_row(ft_column *column, const ft_codecs *codecs) {
+    const int result = column->missing != 0 ? ft_copy_missing(column, codecs) : FT_OK;
+    if (result == FT_OK && column->missing != 0) {
+        column->missing = 0;
+        forget_last_lap(column);
+    }
+    return result;
+}
+
 int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
     const ft_rows *open = ft_builder_get_rows(column->open);
     size_t cells;
@@ -235,8 +274,17 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     if (sound != FT_OK) {
         return sound;
     }
+    const bool belong = belong_to_last_row(column, row, parts, n_parts);
+    const int whole = belong ? FT_OK : complete_row(column, codecs);
+    if (whole != FT_OK) {
+        return whole;
+    }
+    column->staged_missing = column->missing;
+    for (size_t part = 0; part < n_parts; part++) {
+        column->staged_missing &= ~(1u << parts[part].view);
+    }
     uint64_t next = column->open_first + open->rows;
-    if (open->rows > 0 && (next >= column->rows || (next % FT_BLOCK_ROWS == 0 && ft_builder_is_full(column->open)))) {
+    if (!belong && open->rows > 0 && (next >= column->rows || (next % FT_BLOCK_ROWS == 0 && ft_builder_is_full(column->open)))) {
         const bool goes_on = row == (next >= column->rows ? 0 : next);
         if (goes_on) { /* else the last rows may be written again, which is easier while they are open */
             const int result = ft_seal_open(column, codecs);
@@ -249,12 +297,21 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     size_t place;
     ft_chunk *chunk;
     const ft_rows *from = ft_find_row(column, row, &place, &chunk);
-    if (row == next && from != NULL && cells < open->views * open->n_streams) {
-        /* What is not written stays as it was in the last lap. */
-        const int result = ft_copy_rows(column, from, place, 1, column->open, NULL, codecs);
+    if (row == next && from != NULL && n_parts == 1 && cells == open->n_streams && open->views > 1 && column->rows > 1) {
+        /* The other view is likely to come next, so it is not copied, only to be written over at once: that would store many frames
+         * in vain, and what comes next would not follow from the last observation. (In a ring of one row, the other view begins the
+         * next lap.) */
+        column->staged_missing = ((1u << open->views) - 1) & ~(1u << parts[0].view);
+    } else if (row == next && from != NULL && cells < open->views * open->n_streams) {
+        /* What is not written stays as it was in the last lap; what is follows from the row before. */
+        int result = ft_builder_set_last_aside(column->open);
+        if (result == FT_OK) {
+            result = ft_copy_rows(column, from, place, 1, column->open, NULL, codecs);
+        }
         if (result != FT_OK) {
             return result;
         }
+        ft_builder_restore_last(column->open);
         next++;
     }
     const bool again = open->rows > 0 && row + 1 == next && has_little_in_vain(column);
@@ -275,10 +332,6 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
 }
 
 void ft_column_commit(ft_column *column) {
-    if (column->draft != NULL) {
-        ft_use_draft(column);
-        return;
-    }
     if (column->sealed != NULL) {
         const size_t first = (size_t)column->sealed->first_row / FT_BLOCK_ROWS;
         const ft_chunk *before = column->replaced;
@@ -291,11 +344,13 @@ void ft_column_commit(ft_column *column) {
         column->sealed = NULL;
         return;
     }
-    ft_builder_commit(column->open);
-    const uint64_t next = column->open_first + ft_builder_get_rows(column->open)->rows;
-    if (next % FT_BLOCK_ROWS == 0 || next >= column->rows) {
-        set_block(column, (size_t)(next - 1) / FT_BLOCK_ROWS, NULL); /* what it held before is written over */
+    if (column->draft != NULL) {
+        ft_use_draft(column);
+    } else {
+        ft_builder_commit(column->open);
     }
+    column->missing = column->staged_missing;
+    forget_last_lap(column);
     if (column->completes) {
         seal(column); /* where that cannot be, the chunk stays open until the next row */
     }
@@ -330,6 +385,22 @@ int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
     return FT_OK;
 }
 
+/* What the last row of the open chunk lacks though it was written in the last lap. What is written never becomes unwritten, so where
+ * a chunk of the last lap holds the row, a view that all streams lack is to be read from there. */
+static unsigned find_missing_views(const ft_column *column) {
+    const ft_rows *open = ft_builder_get_rows(column->open);
+    const uint64_t next = column->open_first + open->rows;
+    const ft_chunk *older = open->rows > 0 ? column->by_block[(next - 1) / FT_BLOCK_ROWS] : NULL;
+    if (older == NULL || next <= older->first_row || next > older->first_row + older->rows.rows) {
+        return 0;
+    }
+    unsigned written = 0;
+    for (size_t i = 0; i < open->n_streams; i++) {
+        written |= ft_find_written_views(open, open->rows - 1, i);
+    }
+    return written != 0 ? ((1u << open->views) - 1) & ~written : 0;
+}
+
 int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_row, uint64_t lap, const ft_codecs *codecs) {
     const ft_rows *from = &chunk->rows;
     if (!fits(column, chunk) || ft_builder_get_rows(column->open)->rows > 0 || first_row % FT_BLOCK_ROWS != 0 ||
@@ -344,42 +415,10 @@ int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_ro
     ft_use_draft(column);
     column->open_first = first_row;
     column->lap = lap;
-    for (uint64_t row = first_row; row + FT_BLOCK_ROWS <= first_row + from->rows; row += FT_BLOCK_ROWS) {
+    column->missing = find_missing_views(column);
+    const uint64_t whole = from->rows - (column->missing != 0);
+    for (uint64_t row = first_row; row + FT_BLOCK_ROWS <= first_row + whole; row += FT_BLOCK_ROWS) {
         set_block(column, (size_t)row / FT_BLOCK_ROWS, NULL);
     }
     return FT_OK;
-}
-
-/* -- what it holds -------------------------------------------------------------------------------------------------------- */
-
-static uint64_t count_rows(const ft_chunk *chunk, uint64_t first, uint64_t stop) {
-    return first < stop ? ft_count_written_cells(&chunk->rows, (size_t)(first - chunk->first_row), (size_t)(stop - chunk->first_row)) : 0;
-}
-
-ft_usage ft_column_get_usage(const ft_column *column) {
-    const ft_rows *open = ft_builder_get_rows(column->open);
-    ft_usage usage = column->sealed_usage;
-    usage.frame_bytes += open->data_bytes;
-    usage.index_bytes += ft_builder_count_index_bytes(column->open) + column->blocks * sizeof *column->by_block;
-    usage.held_bytes += ft_builder_count_held_bytes(column->open);
-    for (size_t i = 0; i < open->n_streams; i++) {
-        usage.frames += open->lanes[i].frames;
-        usage.frame_bytes += open->lanes[i].open_bytes;
-    }
-    usage.cells = ft_count_written_cells(open, 0, open->rows);
-    const uint64_t open_stop = column->open_first + open->rows;
-    for (size_t block = 0, after; block < column->blocks; block = after) {
-        const ft_chunk *chunk = column->by_block[block];
-        for (after = block + 1; after < column->blocks && column->by_block[after] == chunk; after++) {
-        }
-        if (chunk == NULL) {
-            continue;
-        }
-        uint64_t first = block * FT_BLOCK_ROWS, stop = after * FT_BLOCK_ROWS;
-        first = first > chunk->first_row ? first : chunk->first_row;
-        stop = stop < chunk->first_row + chunk->rows.rows ? stop : chunk->first_row + chunk->rows.rows;
-        usage.cells += count_rows(chunk, first, stop < column->open_first ? stop : column->open_first);
-        usage.cells += count_rows(chunk, first > open_stop ? first : open_stop, stop);
-    }
-    return usage;
 }

@@ -164,7 +164,8 @@ void ft_column_set_patience(ft_column *column, uint64_t observations);
  * keep it before the lock is released. */
 ft_chunk *ft_column_get_chunk(const ft_column *column, uint64_t row);
 
-/* Make a sealed copy of the open chunk, which the caller owns; NULL with FT_OK where no row is open.
+/* Make a sealed copy of the open chunk, which the caller owns; NULL with FT_OK where no row is open. Where one view of its last row
+ * has been written, and the other one not since the last lap, the copy lacks that: ft_column_get_chunk still has the chunk with it.
  * Returns FT_OK or FT_NO_MEMORY. */
 int ft_column_snapshot(const ft_column *column, ft_chunk **chunk);
 
@@ -175,7 +176,8 @@ int ft_column_snapshot(const ft_column *column, ft_chunk **chunk);
 int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row);
 
 /* Go on with the rows of a chunk that may end anywhere, as a snapshot does: they are decoded, and are the open chunk then, which
- * must have no rows before. The next row is the one after them. The caller still owns the chunk.
+ * must have no rows before. The next row is the one after them. The caller still owns the chunk. Sealed chunks must have been adopted
+ * before: if one holds the last of these rows, what that row lacks is read from there, as it was where the snapshot was made.
  * Returns FT_OK, FT_INVALID, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC. */
 int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_row, uint64_t lap, const ft_codecs *codecs);
 

@@ -43,9 +43,18 @@ struct ft_read {
 
 /* -- finding the cells ---------------------------------------------------------------------------------------------------- */
 
+/* Memory for decoding what is read at once. */
+static uint8_t *alloc_scratch(const ft_column *column) {
+    size_t place, bytes = ft_measure_scratch(ft_builder_get_rows(column->open));
+    const ft_rows *older = ft_find_missing(column, &place);
+    const size_t other = older != NULL ? ft_measure_scratch(older) : 0; /* its layout may be another one */
+    return ft_alloc(1, bytes > other ? bytes : other);
+}
+
 /* Decode a cell of the open chunk, or of none. */
-static int read_now(const ft_rows *rows, size_t place, size_t i, const ft_read *read, size_t output, uint8_t **scratch) {
-    uint8_t *outputs[FT_MAX_VIEWS] = {NULL, NULL};
+static int read_now(const ft_column *column, const ft_rows *rows, size_t place, size_t i, const ft_read *read, size_t output,
+                    uint8_t **scratch) {
+    uint8_t *outputs[FT_MAX_VIEWS] = {NULL, NULL}, *missing[FT_MAX_VIEWS] = {NULL, NULL};
     const size_t room[FT_MAX_VIEWS] = {0, 0};
     for (size_t view = 0; view < read->views; view++) {
         outputs[view] = read->outputs[view] == NULL ? NULL : read->outputs[view] + output * read->obs_bytes;
@@ -56,8 +65,22 @@ static int read_now(const ft_rows *rows, size_t place, size_t i, const ft_read *
     if (rows == NULL) {
         return FT_OK;
     }
-    if (*scratch == NULL && (*scratch = ft_alloc(1, ft_measure_scratch(rows))) == NULL) {
+    if (*scratch == NULL && (*scratch = alloc_scratch(column)) == NULL) {
         return FT_NO_MEMORY;
+    }
+    size_t older_place;
+    const ft_rows *older = place + 1 == rows->rows ? ft_find_missing(column, &older_place) : NULL;
+    if (older != NULL) {
+        for (size_t view = 0; view < read->views; view++) {
+            if (column->missing >> view & 1) {
+                missing[view] = outputs[view];
+                outputs[view] = NULL;
+            }
+        }
+        const int result = ft_decode_cell(older, older_place, i, missing, room, *scratch, read->codecs);
+        if (result != FT_OK) {
+            return result;
+        }
     }
     return ft_decode_cell(rows, place, i, outputs, room, *scratch, read->codecs);
 }
@@ -92,7 +115,7 @@ int ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *s
         ft_chunk *chunk;
         const ft_rows *found = ft_find_row(column, (uint64_t)rows[k], &place, &chunk);
         if (chunk == NULL) {
-            result = read_now(found, place, (size_t)streams[k], read, k, &scratch);
+            result = read_now(column, found, place, (size_t)streams[k], read, k, &scratch);
             continue;
         }
         ft_chunk_keep(chunk);

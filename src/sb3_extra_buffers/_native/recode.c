@@ -1,6 +1,8 @@
 /* Rows out of order: chunks are coded again, which is slow, and right. */
 #include "column.h"
 
+#include <limits.h>
+
 static bool make_row_copy(const ft_rows *of, ft_row_copy *copy) {
     copy->obs = ft_alloc(of->views * of->n_streams, of->obs_bytes);
     copy->streams[0] = ft_alloc(FT_MAX_VIEWS * of->n_streams, sizeof(size_t));
@@ -16,15 +18,16 @@ void ft_free_row_copy(ft_row_copy *copy) {
     *copy = (ft_row_copy){NULL, {NULL, NULL}, NULL};
 }
 
-/* Add a row of other rows to a builder, whole or not at all. */
-static int copy_row(const ft_rows *from, size_t place, ft_builder *to, ft_row_copy *copy, const ft_codecs *codecs) {
+/* Decode those of the wanted views of a row that are written; each view makes a part, which may be empty. */
+static int decode_row(const ft_rows *from, size_t place, unsigned wanted, ft_row_copy *copy, ft_part parts[FT_MAX_VIEWS],
+                      size_t *n_views, const ft_codecs *codecs) {
     const size_t views = from->views < FT_MAX_VIEWS ? from->views : FT_MAX_VIEWS; /* never more, but compilers cannot know */
-    ft_part parts[FT_MAX_VIEWS];
+    *n_views = views;
     for (size_t view = 0; view < views; view++) {
         parts[view] = (ft_part){view, copy->obs + view * from->n_streams * from->obs_bytes, false, copy->streams[view], 0};
     }
     for (size_t i = 0; i < from->n_streams; i++) {
-        const unsigned written = ft_find_written_views(from, place, i);
+        const unsigned written = ft_find_written_views(from, place, i) & wanted;
         uint8_t *outputs[FT_MAX_VIEWS] = {NULL, NULL};
         const size_t room[FT_MAX_VIEWS] = {0, 0};
         for (size_t view = 0; view < views; view++) {
@@ -38,7 +41,17 @@ static int copy_row(const ft_rows *from, size_t place, ft_builder *to, ft_row_co
             return result;
         }
     }
-    const int result = ft_builder_stage(to, ft_builder_get_rows(to)->rows, parts, views, codecs);
+    return FT_OK;
+}
+
+/* Add a row of other rows to a builder, whole or not at all. */
+static int copy_row(const ft_rows *from, size_t place, ft_builder *to, ft_row_copy *copy, const ft_codecs *codecs) {
+    ft_part parts[FT_MAX_VIEWS];
+    size_t views;
+    int result = decode_row(from, place, UINT_MAX, copy, parts, &views, codecs);
+    if (result == FT_OK) {
+        result = ft_builder_stage(to, ft_builder_get_rows(to)->rows, parts, views, codecs);
+    }
     if (result == FT_OK) {
         ft_builder_commit(to);
     }
@@ -69,6 +82,29 @@ int ft_copy_rows(ft_column *column, const ft_rows *from, size_t first, size_t co
     }
     ft_free_row_copy(&column->copy);
     *ft_builder_get_doubt(to) = before; /* what was seen already says nothing new */
+    return result;
+}
+
+int ft_copy_missing(ft_column *column, const ft_codecs *codecs) {
+    size_t place, views;
+    const ft_rows *from = ft_find_missing(column, &place);
+    if (from == NULL) {
+        return FT_OK;
+    }
+    const ft_doubt before = *ft_builder_get_doubt(column->open);
+    ft_part parts[FT_MAX_VIEWS];
+    int result = make_row_copy(from, &column->copy) ? FT_OK : FT_NO_MEMORY;
+    if (result == FT_OK) {
+        result = decode_row(from, place, column->missing, &column->copy, parts, &views, codecs);
+    }
+    if (result == FT_OK) { /* a part of a view that is there has no observations */
+        result = ft_builder_stage(column->open, ft_builder_get_rows(column->open)->rows - 1, parts, views, codecs);
+    }
+    if (result == FT_OK) {
+        ft_builder_commit(column->open);
+    }
+    ft_free_row_copy(&column->copy);
+    *ft_builder_get_doubt(column->open) = before; /* what was seen in the last lap says nothing new */
     return result;
 }
 
@@ -141,7 +177,9 @@ int ft_skip_to_row(ft_column *column, uint64_t row, const ft_codecs *codecs) {
         if (result != FT_OK) {
             return result;
         }
-        column->open_first = row / FT_BLOCK_ROWS * FT_BLOCK_ROWS;
+        const uint64_t first = row / FT_BLOCK_ROWS * FT_BLOCK_ROWS;
+        column->lap += first < column->open_first; /* of chunks that overlap, the newer one has the higher lap */
+        column->open_first = first;
     }
     while (result == FT_OK && column->open_first + ft_builder_get_rows(column->open)->rows < row) {
         result = skip_row(column->open, codecs);

@@ -214,8 +214,10 @@ def _facts(value: Any) -> tuple[str, str, Sequence[Any]]:
         return kind, f"{value.dtype.str} {value.tobytes().hex()}", ()
     if isinstance(value, np.dtype):
         return "dtype", value.str, ()
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, th.device)):
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return kind, repr(value), ()
+    if isinstance(value, th.device):
+        return kind, "", ()  # by now, one that is not here may have become another
     if isinstance(value, Enum):
         return kind, value.name, ()
     if cls is th.Tensor:

@@ -110,22 +110,18 @@ class DeviceTable:
         :param attributes: ``pos``, ``full`` and the other columns, which change with the row
         """
         self.failed = -1
-        views, row = self._views, attributes["pos"] % len(self.slots)
+        views = self._views
         observed = [
             [field.accept(values[place * views + view], view) for view in range(views)]
             for place, field in enumerate(self._fields)
         ]
-        with self._lock:
-            self.recover()
-            for store, sides in zip(self.stores, observed, strict=True):
-                store.prepare(*sides)
-            self._change(self._write_row, row, observed, values[self._n_observed :], attributes)
-            if row == len(self.slots) - 1:
-                self.compact()
+        self.change(self._write_row, observed, values[self._n_observed :], attributes)
 
-    def _write_row(self, row: int, observed: list[list[Array]], plain: tuple[Any, ...], attributes: dict[str, Any]) -> None:
+    def _write_row(self, observed: list[list[Array]], plain: tuple[Any, ...], attributes: dict[str, Any]) -> None:
+        row = attributes["pos"] % len(self.slots)
         before = int(self.slots[row, 0])
         for store, sides in zip(self.stores, observed, strict=True):
+            store.prepare(*sides)
             store.write(self._spare, *sides)
         try:
             self._table.append((np.array([self._spare]), *plain), attributes)
@@ -135,6 +131,8 @@ class DeviceTable:
         for store in self.stores:
             store.release(before)
         self._spare = before
+        if row == len(self.slots) - 1:
+            self._compact_stores()
 
     def clear(self, attributes: dict[str, Any], replaced: dict[str, Any]) -> None:
         """
@@ -143,7 +141,7 @@ class DeviceTable:
         :param attributes: As for ``append``
         :param replaced: What is put into them at the same time, in one step
         """
-        self._change(self._clear_stores, attributes, replaced)
+        self.change(self._clear_stores, attributes, replaced)
 
     def _clear_stores(self, attributes: dict[str, Any], replaced: dict[str, Any]) -> None:
         self._table.clear(attributes, replaced)
@@ -152,7 +150,7 @@ class DeviceTable:
 
     def compact(self) -> None:
         """Pack the heaps."""
-        self._change(self._compact_stores)
+        self.change(self._compact_stores)
 
     def _compact_stores(self) -> None:
         for store in self.stores:
@@ -161,7 +159,7 @@ class DeviceTable:
     def settle(self) -> None:
         """Bring up to date what is only counted now and then, unless a signal handler asks for it in the midst of a change."""
         if _changing.get() is not self:
-            self._change(self._settle_stores)
+            self.change(self._settle_stores)
 
     def _settle_stores(self) -> None:
         for store in self.stores:
@@ -169,13 +167,16 @@ class DeviceTable:
 
     # -- interruptions --------------------------------------------------------------------------------------------------
 
-    def _change(self, call: Callable[..., None], *args: Any) -> None:
+    def change(self, call: Callable[..., None], *args: Any) -> None:
         """
-        Make a call that changes stores.
+        Make a call that changes something, alone.
 
         What is half done meanwhile goes on: a signal handler that saves or reads must leave it alone. Once the call has been
         left, by Ctrl-C at any moment, it is to be put in order. The two are told apart by the context, which the
         interpreter itself leaves with the call.
+
+        :param call: The call
+        :param args: Its arguments
         """
         with self._lock:
             if _changing.get() is self:

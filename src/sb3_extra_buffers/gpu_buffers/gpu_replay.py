@@ -36,6 +36,10 @@ class GpuReplay(GpuBuffer, TableReplay):
         more: dict[str, Any] = {"handle_timeout_termination": handle_timeout_termination, **options}
         super().__init__(buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, **more)
 
+    def reset(self) -> None:
+        """Begin again at the first row."""
+        self._table.change(super().reset)  # not while somebody adds, who has looked at ``pos``
+
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """
         Sample transitions.
