@@ -132,7 +132,7 @@ def test_recurrent_ppo_needs_a_buffer_for_its_states(buffer_class: Any, words: s
         ((), "missing 3 required positional arguments: 'buffer_size', 'observation_space', and 'action_space'"),
         (
             (9,),
-            "CompressedReplayBuffer: missing a required argument: 'observation_space'; it takes buffer_size, observation_space, ",
+            "CompressedReplayBuffer: missing a required argument: 'observation_space'; it takes buffer_size",
         ),
         ((9, (4, 36, 36), spaces.Discrete(2)), r"observation_space must be a space of Gymnasium, not \(4, 36, 36\)"),
         (

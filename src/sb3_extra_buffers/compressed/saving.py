@@ -171,6 +171,8 @@ def _frozen(value: Any, known: dict[int, tuple[Any, Any]], packs: bool = False) 
     elif cls is dict or (ours and isinstance(value, dict)):
         known[id(value)] = value, (copied := cls())
         copied.update({key: again(part) for key, part in value.items()})
+    elif cls is partial:  # recurrent buffers have some, over arrays
+        copied = partial(value.func, *again(value.args), **again(value.keywords))
     elif (ours and not isinstance(value, BaseBuffer)) or (packs and cls.__module__.startswith("gymnasium.spaces.")):
         # A buffer is this one, or another one that takes its own state in its turn.
         maker, args, state, *items = (*value.__reduce_ex__(4), None, None, None)[:5]
@@ -236,6 +238,9 @@ def _facts(value: Any) -> tuple[str, str, Sequence[Any]]:
         return kind, "", [part for item in value.items() for part in item]
     if cls in (tuple, list) or (ours and isinstance(value, tuple)):
         return kind, "", value
-    if cls is _Frozen:
-        return kind, "", [value.state]
-    return kind, "", [(*value.__reduce_ex__(4), None)[2]] if ours and not isinstance(value, BaseBuffer) else ()
+    if cls is partial:
+        return kind, "", (value.args, value.keywords)
+    if cls is not _Frozen and ours and not isinstance(value, BaseBuffer):
+        maker, _, *state = value.__reduce_ex__(4)
+        return (kind, "", state[:1]) if maker is copyreg.__newobj__ else ("object", "", ())  # type: ignore[attr-defined]
+    return (kind, "", [value.state]) if cls is _Frozen else ("object", "", ())
