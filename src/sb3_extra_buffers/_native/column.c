@@ -385,7 +385,7 @@ int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
     return FT_OK;
 }
 
-/* What the last row of the open chunk lacks though it was written in the last lap. What is written never becomes unwritten, so where
+/* What the last row of the open chunk lacks though it was written in the last lap. What is written is never unwritten again, so where
  * a chunk of the last lap holds the row, a view that all streams lack is to be read from there. */
 static unsigned find_missing_views(const ft_column *column) {
     const ft_rows *open = ft_builder_get_rows(column->open);

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class StorageError(RuntimeError):
-    """Stored bytes are damaged: what was asked for cannot be given back."""
+    """Stored bytes are damaged: what is wanted cannot be given back."""
 
 
 def refuse_earlier(*names: str) -> Callable[[str], Any]:

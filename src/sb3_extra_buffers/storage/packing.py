@@ -10,7 +10,7 @@ import numpy as np
 
 def can_pack(value: Any) -> bool:
     """
-    Tell whether a value can be packed.
+    Find out whether a value can be packed.
 
     :param value: Anything
     :return: Whether it is an array, a number or a type of NumPy's that a short text describes
