@@ -70,8 +70,8 @@ def test_a_row_is_set_as_numpy_does(data: Any, row: int, stored: str, form: str)
 
     def by_numpy() -> None:
         theirs[0][row] = step["action"].reshape(ENVS, 2)
-        theirs[1][row] = step["reward"]
-        theirs[2][row] = step["done"]
+        for place, name in ((1, "reward"), (2, "done")):  # SB3 makes an array of a list before it stores it
+            theirs[place][row] = np.array(step[name]) if isinstance(step[name], list) else step[name]
 
     expected = outcome(by_numpy)
     assert outcome(lambda: table.append(tuple(step.values()), attributes)) == expected

@@ -85,7 +85,7 @@ class DeviceTable:
         self._fields, self._lock = fields, lock
         self._views = fields[0].views
         self._n_observed, self._n_plain = len(fields) * self._views, len(plain)
-        columns, names = [PlainColumn(slots), *plain.values()], [None, *plain]
+        columns, names = [PlainColumn(slots), *plain.values()], ["slots", *plain]  # which no reset sets to zeros
         self._table = Table(columns, len(slots), n_envs, lock, wraps, names)
         self._spare = self._unused_slot()
 
