@@ -22,7 +22,7 @@ FOR_CLIENTS := -e ".[all,dev,clients]"
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
-BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/learning.py benchmarks/gpu_buffers.py benchmarks/buffer_stats.py benchmarks/recording.py benchmarks/saving.py benchmarks/million.py
+BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/learning.py benchmarks/gpu_buffers.py benchmarks/buffer_stats.py benchmarks/recording.py benchmarks/saving.py benchmarks/threads.py benchmarks/million.py
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -91,7 +91,7 @@ demo: $(CORE) ## Play Atari, fill SB3's buffer and ours, train with both, compar
 test: $(DEVELOPMENT) $(CORE) ## Run the fast tests (a quarter of an hour on 2 cores)
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(CLIENTS) $(CORE) ## Run all tests, with the training runs, RL Zoo, SBX, a browser and the clean install (much longer)
+test-all: $(CLIENTS) $(CORE) ## Run all tests, with the training runs, RL Zoo, SBX, older SB3, a browser and the clean install (much longer)
 	SB3XB_REQUIRE_BROWSER=1 $(PYTEST) $(PYTEST_ARGS)
 
 lint: $(DEVELOPMENT) $(CORE) ## Check style, formatting and types; the C files compile without warnings

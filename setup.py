@@ -52,7 +52,7 @@ core = Extension(
     "sb3_extra_buffers.storage._core",
     sources=[str(PACKAGE / "storage" / "_core.pyx"), *(str(NATIVE / name) for name in SOURCES)],
     include_dirs=[str(NATIVE), np.get_include()],
-    depends=["setup.py", *(str(path) for path in sorted(NATIVE.glob("*.[hi]*")))],
+    depends=["setup.py", *map(str, sorted([*NATIVE.glob("*.[hi]*"), *(PACKAGE / "storage").glob("*.pxi")]))],
     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
 )
 

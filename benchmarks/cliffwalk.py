@@ -33,7 +33,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import polyak_update
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers.compressed.buffers import CompressedReplayBuffer
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.compressed.prioritized import CompressedPrioritizedReplayBuffer
 from sb3_extra_buffers.training_utils.prioritized_dqn import PrioritizedDQN
 

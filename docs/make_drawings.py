@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 
@@ -12,13 +13,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.storage._core import encode_patch
 from sb3_extra_buffers.training_utils.atari import make_env
 
 STATIC = Path(__file__).parent / "_static"
-# Of the patch format, see format.md.
+# Of patches and chunks, see format.md.
 PREFIX, ESCAPE, FILL, FILL_LONG, FILL_LONGER = 2, 255, 128, 30, 31
+HEADER, READ_AHEAD, FOOTER, LANE, GROUP, EXCEPTION = 152, 8, 16, 12, 6, 8
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "#8a8a8a"
+LIGHT_BLUE, LIGHT_GREEN = "#dceaf5", "#d5efe6"
 
 
 def play(steps: int = 220) -> np.ndarray:
@@ -35,6 +39,57 @@ def play(steps: int = 220) -> np.ndarray:
         frames.append(env.step(rng.integers(0, env.action_space.n, 1))[0][0, :, :, 0])
     env.close()
     return np.array(frames)
+
+
+class Chunk(NamedTuple):
+    """
+    What the drawing of a chunk shows.
+
+    :param rows: Its rows
+    :param ring_rows: Rows of the ring
+    :param data: Bytes of its records
+    :param index: Bytes of its index
+    :param exceptions: For each environment, the rows that do not follow from the one before
+    """
+
+    rows: int
+    ring_rows: int
+    data: int
+    index: int
+    exceptions: list[list[int]]
+
+
+def play_a_chunk(n_envs: int = 4, transitions: int = 40_000) -> Chunk:
+    """
+    Play on until a chunk is sealed.
+
+    :param n_envs: Number of environments
+    :param transitions: Size of the buffer
+    :return: The second chunk of the buffer; the first one begins before anybody knows that there is a stack
+    """
+    env = make_env("MsPacmanNoFrameskip-v4", n_envs=n_envs, framestack=4, seed=3)
+    buffer = CompressedReplayBuffer(transitions, env.observation_space, env.action_space, "cpu", n_envs)
+    rng, obs, sealed = np.random.default_rng(3), env.reset(), []
+    while len(sealed) < 2:
+        actions = rng.integers(0, env.action_space.n, n_envs)
+        following, rewards, dones, infos = env.step(actions)
+        true_next = following.copy()
+        for place in np.flatnonzero(dones):
+            true_next[place] = infos[place]["terminal_observation"]
+        buffer.add(obs, true_next, actions.reshape(-1, 1), rewards, dones, infos)
+        obs = following
+        sealed, _ = buffer._fields[0].frames.chunks()
+    env.close()
+    data = bytes(sealed[1])
+    (rows,), (data_bytes,) = struct.unpack_from("<I", data, 40), struct.unpack_from("<Q", data, 120)
+    at = HEADER + data_bytes + READ_AHEAD
+    lanes = [struct.unpack_from("<III", data, at + LANE * i) for i in range(n_envs)]
+    at += LANE * n_envs + GROUP * sum(groups for groups, _, _ in lanes)
+    exceptions = []
+    for _, count, _ in lanes:
+        exceptions.append([struct.unpack_from("<H", data, at + EXCEPTION * k)[0] for k in range(count)])
+        at += EXCEPTION * count
+    return Chunk(rows, buffer.buffer_size, data_bytes, len(data) - HEADER - FOOTER - READ_AHEAD - data_bytes, exceptions)
 
 
 def patch(before: np.ndarray, after: np.ndarray) -> bytes:
@@ -159,14 +214,17 @@ def draw_sharing(frames: np.ndarray) -> None:
         ax.text(7.5, 4.35 - place * 0.83 + 0.47, f"frame {place}", va="center", fontsize=10)
     ax.text(7.2, 5.38, "what is stored: 6 frames", ha="center", fontsize=11)
     arrow(ax, (5.35, 2.9), (6.4, 2.9))
-    for place, (label, first, _, _) in enumerate(rows):
-        y = 4.3 - place * 1.05
-        ax.add_patch(
-            FancyBboxPatch((8.75, y - 0.1), 2.2, 0.62, boxstyle="round,pad=0.06", facecolor="#eef4fa", edgecolor=BLUE)
-        )
-        ax.text(9.85, y + 0.33, label, ha="center", va="center", fontsize=9.5)
-        ax.text(9.85, y + 0.06, f"newest: {first + 3}, a run of 4", ha="center", va="center", fontsize=8.5, color=BLUE)
-    ax.text(9.85, 5.38, "the index: 6 bytes each", ha="center", fontsize=11)
+    notes = (
+        (3.55, ORANGE, "transition 1: an exception", ("obs: frames 0 to 3", "next_obs: frames 1 to 4", "8 bytes")),
+        (1.6, BLUE, "transition 2: it follows", ("obs: the last next_obs", "next_obs: one frame further", "nothing to note")),
+    )
+    for y, color, title, lines in notes:
+        box = FancyBboxPatch((8.6, y), 2.5, 1.2, boxstyle="round,pad=0.06", facecolor="#f7f9fb", edgecolor=color)
+        ax.add_patch(box)
+        ax.text(9.85, y + 1.0, title, ha="center", va="center", fontsize=9.5)
+        for place, line in enumerate(lines):
+            ax.text(9.85, y + 0.7 - place * 0.28, line, ha="center", va="center", fontsize=8.5, color=color)
+    ax.text(9.85, 5.38, "what is noted", ha="center", fontsize=11)
     save(figure, "sharing.png")
 
 
@@ -230,7 +288,7 @@ def draw_group(frames: np.ndarray) -> None:
         x += 1.62
     total = sum(sizes)
     ax.add_patch(FancyBboxPatch((2.6, 0.98), 8.5, 2.15, boxstyle="round,pad=0.1", fill=False, edgecolor=GRAY, linestyle="--"))
-    ax.text(6.7, 3.45, "a group: 8 frames in one record of the log", ha="center", fontsize=11)
+    ax.text(6.7, 3.45, "a group: 8 frames in one record", ha="center", fontsize=11)
     ax.text(
         6.7,
         0.5,
@@ -241,12 +299,139 @@ def draw_group(frames: np.ndarray) -> None:
     save(figure, "group.png")
 
 
+def box(ax: Any, x: float, y: float, width: float, height: float, color: str, fill: str = "white", hatch: str = "") -> None:
+    """
+    Draw a box.
+
+    :param ax: The drawing
+    :param x: Left
+    :param y: Bottom
+    :param width: Width
+    :param height: Height
+    :param color: Colour of the border
+    :param fill: Colour inside
+    :param hatch: Pattern inside
+    """
+    ax.add_patch(Rectangle((x, y), width, height, facecolor=fill, edgecolor=color, linewidth=1.2, hatch=hatch, zorder=1))
+
+
+def draw_ring(ax: Any, rows: int, ring_rows: int, y: float) -> tuple[float, float]:
+    """
+    The ring, cut into chunks.
+
+    :param ax: The drawing
+    :param rows: Rows of a chunk
+    :param ring_rows: Rows of the ring
+    :param y: Bottom
+    :return: Left and right of the chunk that is shown larger
+    """
+    width, height, x = 9.9 / 7, 0.62, 0.2
+    count = -(-ring_rows // rows)
+    middle = count // 2
+    shown: list[int | str] = [0, 1, 2, "…", middle - 1, "open", middle + 1, "…", count - 1]
+    ax.text(5.75, y + 1.2, "the ring: rows of all environments, in chunks", ha="center", fontsize=11)
+    for place in shown:
+        if place == "…":
+            ax.text(x + 0.3, y + height / 2, "…", ha="center", va="center", fontsize=16, color=GRAY)
+            x += 0.6
+            continue
+        if place == "open":
+            box(ax, x, y, width, height, GRAY, "white", "////")
+            box(ax, x, y, 0.6 * width, height, GREEN, LIGHT_GREEN)
+            head = x + 0.6 * width
+            ax.text(x + 0.3 * width, y + height / 2, "open", ha="center", va="center", fontsize=10, color=GREEN)
+            arrow(ax, (head, y + height + 0.36), (head, y + height + 0.02), GREEN)
+            ax.text(head - 0.12, y + height + 0.22, "the next row", ha="right", va="center", fontsize=9, color=GREEN)
+            arrow(ax, (head + 0.25 * width, y + height + 0.36), (head + 0.25 * width, y + height + 0.02))
+            old = "rows of the last lap: once they are overwritten,\ntheir chunk is given back"
+            ax.text(head + 0.34 * width, y + height + 0.25, old, ha="left", va="center", fontsize=8.5, color="#555555")
+        else:
+            first = int(place) * rows
+            last = min(first + rows, ring_rows) - 1
+            box(ax, x, y, width, height, BLUE, LIGHT_BLUE)
+            ax.text(x + width / 2, y + 0.41, "sealed", ha="center", va="center", fontsize=9.5, color=BLUE)
+            ax.text(x + width / 2, y + 0.18, f"{first:,} to {last:,}", ha="center", va="center", fontsize=8)
+        x += width
+    return 0.2 + width, 0.2 + 2 * width
+
+
+def draw_records(ax: Any, frames: np.ndarray, x: float, y: float) -> None:
+    """
+    Key frames and groups, one after the other.
+
+    :param ax: The drawing
+    :param frames: Consecutive frames
+    :param x: Left
+    :param y: Bottom
+    """
+    picture(ax, frames[0], x, y, 0.9, ORANGE, 2.4)
+    ax.text(x + 0.45, y - 0.2, "key frame", ha="center", fontsize=9, color=ORANGE)
+    x += 1.15
+    for env in range(3):
+        for place in range(8):
+            left = x + place * 0.095
+            frame, extent = frames[env * 16 + place], (left, left + 0.9, y, y + 0.9)
+            ax.imshow(frame, cmap="gray", vmin=0, vmax=255, extent=extent, zorder=3 + place)
+            edge = BLUE if place == 0 else GREEN
+            ax.add_patch(Rectangle((left, y), 0.9, 0.9, fill=False, edgecolor=edge, linewidth=1.2, zorder=3 + place))
+        ax.text(x + 0.8, y - 0.2, f"group, environment {env}", ha="center", fontsize=8.5)
+        x += 1.83
+    ax.text(x + 0.02, y + 0.45, "…", ha="center", va="center", fontsize=18, color=GRAY)
+
+
+def draw_chunk(frames: np.ndarray, chunk: Chunk) -> None:
+    """
+    The ring, one of its chunks, and the rows of an environment in it.
+
+    :param frames: Consecutive frames, for the records
+    :param chunk: A real one
+    """
+    figure, ax = canvas(11.5, 6.9)
+    left, right = draw_ring(ax, chunk.rows, chunk.ring_rows, 5.35)
+    # Its parts; widths are not to scale.
+    top, bottom = 4.35, 2.65
+    for start, end in ((left, 0.2), (right, 11.3)):
+        ax.plot([start, end], [5.35, top], color=GRAY, linewidth=0.8, linestyle="--", zorder=0)
+    parts = (
+        (0.2, 1.15, "header", f"{HEADER} bytes", ORANGE, "#fdf3df"),
+        (1.35, 7.3, "records", f"{chunk.data:,} bytes", BLUE, "#f3f8fc"),
+        (8.65, 1.7, "index", f"{chunk.index:,} bytes", GREEN, "#eef8f4"),
+        (10.35, 0.95, "footer", f"{FOOTER} bytes", ORANGE, "#fdf3df"),
+    )
+    for x, width, name, size, color, fill in parts:
+        box(ax, x, bottom, width, top - bottom, color, fill)
+        ax.text(x + width / 2, top - 0.2, name, ha="center", va="center", fontsize=10.5)
+        ax.text(x + width / 2, bottom - 0.2, size, ha="center", va="center", fontsize=9.5, color=color)
+    ax.text(0.775, 3.35, "form of the\nframes,\nfirst row, lap,\nchecksums", ha="center", va="center", fontsize=8.5)
+    ax.text(9.5, 3.35, "where groups\nare, and rows\nthat do not\nfollow", ha="center", va="center", fontsize=8.5)
+    ax.text(10.825, 3.35, "size,\nonce more", ha="center", va="center", fontsize=8.5)
+    draw_records(ax, frames, 1.55, 2.98)
+    # The rows of the environment that has the most to show.
+    env = max(range(len(chunk.exceptions)), key=lambda which: len(chunk.exceptions[which]))
+    odd = chunk.exceptions[env]
+    width, y = 11.1 / chunk.rows, 0.95
+    ax.text(5.75, 1.92, f"the {chunk.rows} rows of environment {env}", ha="center", fontsize=11)
+    for row in range(chunk.rows):
+        is_odd = row in odd
+        face, edge = (ORANGE, "#a06f00") if is_odd else (LIGHT_GREEN, "#8fcab3")
+        ax.add_patch(Rectangle((0.2 + row * width, y), width, 0.42, facecolor=face, edgecolor=edge, linewidth=0.5))
+        if is_odd:
+            ax.text(0.2 + (row + 0.5) * width, y + 0.56, f"{row}", ha="center", va="center", fontsize=8.5, color="#a06f00")
+    box(ax, 0.35, 0.38, 0.28, 0.22, "#8fcab3", LIGHT_GREEN)
+    ax.text(0.75, 0.49, "regular row: one new frame, nothing to note", va="center", fontsize=9.5)
+    box(ax, 5.6, 0.38, 0.28, 0.22, "#a06f00", ORANGE)
+    text = f"exception, {EXCEPTION} bytes: the chunk begins, or an episode does"
+    ax.text(6.0, 0.49, text, va="center", fontsize=9.5)
+    save(figure, "chunk.png")
+
+
 def main() -> None:
     """Draw everything."""
     frames = play()
     draw_sharing(frames[60:])
     draw_patch(frames[80:])
     draw_group(frames[60:])
+    draw_chunk(frames[80:], play_a_chunk())
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Python's own flags make signed overflow defined and switch assertions off: both would hide something.
-ALWAYS = ["-g", "-O1", "-fno-omit-frame-pointer", "-UNDEBUG", "-fno-wrapv", "-fstrict-overflow", "-DFL_PLAIN_MEMORY"]
+ALWAYS = ["-g", "-O1", "-fno-omit-frame-pointer", "-UNDEBUG", "-fno-wrapv", "-fstrict-overflow", "-DFT_PLAIN_MEMORY"]
 FLAGS = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread"],

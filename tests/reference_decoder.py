@@ -1,157 +1,181 @@
 """
-A decoder for the image of a store in plain Python, written from ``docs/format.md`` alone.
+A decoder for chunks in plain Python, written from ``docs/format.md`` alone.
 
-It is slow and checks little: what it is for is to say what the bytes mean, and to disagree with the compiled core where that
-does not do what the page says. The offsets that it keeps are for tests that damage an image at a certain place.
+It is slow and checks little beside the checksums: what it is for is to say what the bytes mean, and to disagree with the
+compiled core where that does not do what the page says. The offsets that it keeps are for tests that damage a chunk at a
+certain place.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-MAGIC = b"SB3XBST2"
-HEAD = (
-    *("item", "outer", "depth", "part", "planes", "row", "flags", "shift", "n_streams", "n_segments", "n_groups"),
-    *("n_patterns", "n_indexes", "writes", "frames_before_check", "pattern_limit", "strays", "strays_since", "patience"),
-    "segment_bytes",
+MAGIC, END = b"SB3XCHNK", b"SB3XCEND"
+HEADER: tuple[tuple[str, int, str], ...] = (
+    ("version", 8, "I"),
+    ("header_bytes", 12, "I"),
+    ("size", 16, "Q"),
+    ("first_row", 24, "Q"),
+    ("lap", 32, "Q"),
+    ("rows", 40, "I"),
+    ("n_streams", 44, "I"),
+    ("views", 48, "I"),
+    ("flags", 52, "I"),
+    ("shift", 56, "I"),
+    ("item", 60, "I"),
+    ("depth", 64, "I"),
+    ("planes", 68, "I"),
+    ("outer", 72, "Q"),
+    ("part", 80, "Q"),
+    ("row_bytes", 88, "Q"),
+    ("transform", 96, "I"),
+    ("tables", 100, "I"),
+    ("n_groups", 104, "I"),
+    ("n_exceptions", 108, "I"),
+    ("n_classes", 112, "I"),
+    ("data_bytes", 120, "Q"),
+    ("data_sum", 128, "I"),
+    ("index_sum", 132, "I"),
+    ("header_sum", 148, "I"),
 )
-STREAM = (
-    *("head", "group", "flags", "run", "row_above", "newest", "pattern", "key_segment", "key_offset", "key_cost"),
-    *("frames", "segment", "staged"),
-)
-KEYED, CODED, PACKED, RAW, BLOB = range(5)
-ZEROS = -1
-OPEN = 1 << 63
+"""Name, place and type of each number in the header."""
+CAN_TURN, INTERLEAVE, REFERENCES, PACKS = 1, 2, 4, 8
+HEADER_BYTES, FOOTER_BYTES, READ_AHEAD, BLOCK_ROWS = 152, 16, 8, 16
+KEYED, CODED, PACKED, RAW, BLOB, KEY = range(6)
+RECORD_HEADER = 8
+ZEROS, UNWRITTEN = -(1 << 15), -(1 << 15) + 1
+
+
+def checksum(data: bytes) -> int:
+    """
+    Compute CRC-32C, bit by bit.
+
+    :param data: Bytes
+    :return: Their checksum
+    """
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF
+
+
+def _crc_of_byte(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC_TABLE = [_crc_of_byte(byte) for byte in range(256)]
 
 
 @dataclass
-class Part:
+class Lane:
     """
-    A part of an image.
+    What the index says of one environment.
 
-    :param at: Where it begins
-    :param numbers: Its numbers by name
-    :param bytes_at: Where its bytes begin, if it has some
-    :param data: Those bytes
-    :param lists: Its lists by name
+    :param groups: Offset of the record, and number of the first frame, of each group
+    :param exceptions: Row, frames before it, and class, of each row that does not follow from the one before
+    :param counts: Exceptions before each block of rows
+    :param frames: How many frames there are
     """
 
-    at: int
-    numbers: dict[str, int] = field(default_factory=dict)
-    bytes_at: int = 0
-    data: bytes = b""
-    lists: dict[str, list[int]] = field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> int:
-        return self.numbers[name]
+    groups: list[tuple[int, int]]
+    exceptions: list[tuple[int, int, int]]
+    counts: list[int]
+    frames: int
 
 
-class Image:
+class ChunkDecoder:
     """
-    An image, taken apart.
+    A chunk, taken apart.
 
-    :param image: The bytes
+    :param chunk: The bytes
     :param frame_codec: Decodes single frames
     :param group_codec: Decodes whole groups; None for none
     """
 
-    def __init__(self, image: bytes, frame_codec: Any = None, group_codec: Any = None) -> None:
-        self.image, self.pos = image, 0
+    def __init__(self, chunk: bytes, frame_codec: Any = None, group_codec: Any = None) -> None:
+        self.chunk = chunk = bytes(chunk)
         self.frame_codec, self.group_codec = frame_codec, group_codec
         self._decoded_groups: dict[tuple[int, int], list[bytes]] = {}
-        assert self._take(8) == MAGIC
-        self.head = Part(self.pos, dict(zip(HEAD, self._list("q", len(HEAD)), strict=True)))
+        assert chunk[:8] == MAGIC and chunk[-8:] == END
+        self.head = {name: struct.unpack_from("<" + kind, chunk, at)[0] for name, at, kind in HEADER}
         head = self.head
-        self.depth, self.shift, self.n_streams = head["depth"], head["shift"], head["n_streams"]
+        assert head["version"] == 1 and head["size"] == len(chunk) == struct.unpack_from("<Q", chunk, len(chunk) - 16)[0]
+        self.depth, self.views, self.rows = head["depth"], head["views"], head["rows"]
         self.frame_bytes = head["outer"] * head["part"]
-        flags = head["flags"]
-        self.interleave, self.references, self.turned = flags >> 1 & 1, flags >> 2 & 1, flags >> 4 & 1
-        self.segments = [self._segment() for _ in range(head["n_segments"])]
-        self.patterns = [[ZEROS] * self.depth]
-        self.patterns += [self._list("q", self.depth) for _ in range(head["n_patterns"] - 1)]
-        self.streams = [self._stream() for _ in range(self.n_streams)]
-        self.directory = [self._groups(stream) for stream in self.streams]
-        self.indexes = [self._index() for _ in range(head["n_indexes"])]
-        assert self.pos == len(image), "there is more than belongs to it"
+        self.data_at = head["header_bytes"]
+        self.data = chunk[self.data_at : self.data_at + head["data_bytes"]]
+        self.index_at = self.data_at + head["data_bytes"] + READ_AHEAD
+        assert not any(chunk[self.index_at - READ_AHEAD : self.index_at])
+        assert head["header_sum"] == checksum(chunk[: HEADER[-1][1]])
+        assert head["data_sum"] == checksum(chunk[self.data_at : self.index_at])
+        assert head["index_sum"] == checksum(chunk[self.index_at :])
+        self._pos = self.index_at
+        amounts = [self._take("III") for _ in range(head["n_streams"])]
+        groups = [[self._take("IH") for _ in range(lane[0])] for lane in amounts]
+        exceptions = [[self._take("HHI") for _ in range(lane[1])] for lane in amounts]
+        blocks = -(-self.rows // BLOCK_ROWS)
+        counts = [[self._take("H")[0] for _ in range(blocks)] for _ in amounts]
+        self.classes = [(self._take("H")[0], self._take(f"{self.views * self.depth}h")) for _ in range(head["n_classes"])]
+        assert self._pos == len(chunk) - FOOTER_BYTES, "there is more than belongs to it"
+        self.lanes = [
+            Lane(groups[i], exceptions[i], counts[i], amounts[i][2])
+            for i in range(head["n_streams"])  # type: ignore[arg-type]
+        ]
+        assert sum(lane[0] for lane in amounts) == head["n_groups"]
+        assert sum(lane[1] for lane in amounts) == head["n_exceptions"]
+        for lane in self.lanes:
+            rows = [row for row, _, _ in lane.exceptions]
+            assert rows[0] == 0 and rows == sorted(set(rows))
+            assert lane.counts == [sum(row < block * BLOCK_ROWS for row in rows) for block in range(blocks)]
 
-    # -- the parts, in their order ------------------------------------------------------------------------------------
-
-    def _take(self, size: int) -> bytes:
-        self.pos += size
-        assert self.pos <= len(self.image), "it ends too early"
-        return self.image[self.pos - size : self.pos]
-
-    def _list(self, kind: str, count: int) -> list[int]:
-        return list(struct.unpack(f"<{count}{kind}", self._take(count * struct.calcsize(f"<{kind}"))))
-
-    def _segment(self) -> Part:
-        part = Part(self.pos, dict(zip(("used", "frames", "newest_key"), self._list("q", 3), strict=True)))
-        part.lists["last_group"] = self._list("q", self.n_streams)
-        part.bytes_at, part.data = self.pos, self._take(part["used"])
-        return part
-
-    def _stream(self) -> Part:
-        part = Part(self.pos, dict(zip(STREAM, self._list("q", len(STREAM)), strict=True)))
-        part.lists["numbers"] = self._list("q", self.depth)
-        self._take(self.frame_bytes)  # the last frame
-        if self.depth > 1 or self.turned:
-            self._take(self.depth * self.frame_bytes)  # the last observation
-        part.bytes_at, part.data = self.pos, self._take(part["staged"])  # the open group
-        return part
-
-    def _groups(self, stream: Part) -> Part:
-        part = Part(self.pos, {"oldest": self._list("q", 1)[0]})
-        newest = stream["group"] if self.references else stream["head"]
-        part.bytes_at = self.pos
-        part.lists["locations"] = self._list("Q", newest + 1 - part["oldest"])
-        return part
-
-    def _index(self) -> Part:
-        part = Part(self.pos, dict(zip(("cells", "wide", "overwritten"), self._list("q", 3), strict=True)))
-        part.bytes_at = self.pos
-        part.lists["newest"] = self._list("I", part["cells"])
-        part.lists["pattern"] = self._list("I" if part["wide"] else "H", part["cells"])
-        return part
+    def _take(self, form: str) -> Any:
+        numbers = struct.unpack_from("<" + form, self.chunk, self._pos)
+        self._pos += struct.calcsize("<" + form)
+        return numbers
 
     # -- from a cell to an observation -------------------------------------------------------------------------------------
 
-    def frame_numbers(self, index: int, cell: int) -> list[int]:
+    def frame_numbers(self, row: int, stream: int, view: int) -> list[int]:
         """
         Tell which frames an observation is made of.
 
-        :param index: The array
-        :param cell: The cell
-        :return: Their numbers, oldest first; -1 for zeros
+        :param row: The row in the chunk
+        :param stream: The environment
+        :param view: The view
+        :return: Their numbers, oldest first; ZEROS or UNWRITTEN for none
         """
-        lists = self.indexes[index].lists
-        head = self.streams[cell % self.n_streams]["head"]
-        newest = head - (head - lists["newest"][cell]) % (1 << 32)
-        return [ZEROS if distance < 0 else newest - distance for distance in self.patterns[lists["pattern"][cell]]]
+        lane = self.lanes[stream]
+        at, before, which = [entry for entry in lane.exceptions if entry[0] <= row][-1]
+        added, relative = self.classes[which]
 
-    def observation(self, index: int, cell: int) -> bytes:
+        def frames_of(number: int) -> list[int]:
+            part = relative[number * self.depth : (number + 1) * self.depth]
+            return [frame if frame <= UNWRITTEN else before + frame for frame in part]
+
+        if row == at:
+            return frames_of(view)
+        # All rows since then follow: each shows what the last view of the row before did, and then one new frame.
+        moves = row - at - (1 if view + 1 < self.views else 0)
+        history = frames_of(self.views - 1) + [before + added + number for number in range(moves)]
+        return history[-self.depth :]
+
+    def observation(self, row: int, stream: int, view: int) -> bytes:
         """
         Decode an observation.
 
-        :param index: The array
-        :param cell: The cell
+        :param row: The row in the chunk
+        :param stream: The environment
+        :param view: The view
         :return: Its bytes in C order
         """
-        numbers = self.frame_numbers(index, cell)
-        frames = [bytes(self.frame_bytes) if n < 0 else self.frame(cell % self.n_streams, n) for n in numbers]
+        numbers = self.frame_numbers(row, stream, view)
+        frames = [bytes(self.frame_bytes) if n < 0 else self.frame(stream, n) for n in numbers]
         part = self.head["part"]
-        places = range(0, self.frame_bytes, part)
-        return b"".join(frame[at : at + part] for at in places for frame in frames)
-
-    def observations(self, index: int) -> list[bytes]:
-        """
-        Decode all of an array.
-
-        :param index: The array
-        :return: The bytes of each observation in C order, cell by cell
-        """
-        return [self.observation(index, cell) for cell in range(self.indexes[index]["cells"])]
+        return b"".join(frame[at : at + part] for at in range(0, self.frame_bytes, part) for frame in frames)
 
     def frame(self, stream: int, number: int) -> bytes:
         """
@@ -161,39 +185,55 @@ class Image:
         :param number: Its number
         :return: Its bytes
         """
-        group = number >> self.shift
-        if (stream, group) not in self._decoded_groups:
-            self._decoded_groups[stream, group] = self._group(stream, group)
-        return self._decoded_groups[stream, group][number & ((1 << self.shift) - 1)]
+        groups = self.lanes[stream].groups
+        which = max(k for k, (_, first) in enumerate(groups) if first <= number)
+        if (stream, which) not in self._decoded_groups:
+            self._decoded_groups[stream, which] = self._group(stream, which)
+        return self._decoded_groups[stream, which][number - groups[which][1]]
+
+    def record(self, stream: int, group: int) -> tuple[int, int, bytes]:
+        """
+        Find a record.
+
+        :param stream: The environment
+        :param group: Which of its groups
+        :return: Coder, number of frames, body
+        """
+        offset = self.lanes[stream].groups[group][0]
+        length, whose, coder, count = struct.unpack_from("<IHBB", self.data, offset)
+        assert whose == stream & 0xFFFF
+        return coder, count, self.data[offset + RECORD_HEADER : offset + RECORD_HEADER + length]
+
+    def coders(self) -> set[int]:
+        """
+        List the coders of all records.
+
+        :return: Their numbers
+        """
+        return {self.record(i, k)[0] for i, lane in enumerate(self.lanes) for k in range(len(lane.groups))}
 
     def _group(self, stream: int, group: int) -> list[bytes]:
         """All frames of a group."""
-        location = self.directory[stream].lists["locations"][group - self.directory[stream]["oldest"]]
-        if location & OPEN:
-            part = self.streams[stream]
-            assert location == OPEN | stream and part["group"] == group
-            kind, body, segment, count = part.data[4], part.data[6:], part["segment"], part["frames"]
-        else:
-            segment, at = location >> 32, location & 0xFFFFFFFF
-            length, kind, count = struct.unpack_from("<IBB", self.segments[segment].data, at)
-            body = self.segments[segment].data[at + 6 : at + 6 + length]
-        if kind in (RAW, BLOB):
-            return [body if kind == RAW else self._decoded(body)]
+        coder, count, body = self.record(stream, group)
+        groups = self.lanes[stream].groups
+        stop = groups[group + 1][1] if group + 1 < len(groups) else self.lanes[stream].frames
+        assert count == stop - groups[group][1]
+        if coder in (RAW, BLOB):
+            return [body if coder == RAW else self._decoded(body)]
         (first,) = struct.unpack_from("<I", body)
-        if kind == CODED:
+        if coder == CODED:
             frames, patches = [self._decoded(body[4 : 4 + first])], body[4 + first :]
             frame = frames[0]
         else:
-            if kind == PACKED:
+            if coder == PACKED:
                 body = decode(self.group_codec, body[4:], first)
                 (first,) = struct.unpack_from("<I", body)
-            assert first % 8 == 0, "a key frame lies elsewhere"
             frames, patches = [], body[4:]
-            frame = self.segments[segment].data[first : first + self.frame_bytes]
+            frame = self.data[first : first + self.frame_bytes]
         pos = 0
         while len(frames) < count:
             (length,) = struct.unpack_from("<H", patches, pos)
-            frame = apply_patch(patches[pos + 2 : pos + 2 + length], frame, self.head["row"])
+            frame = apply_patch(patches[pos + 2 : pos + 2 + length], frame, self.head["row_bytes"])
             frames.append(frame)
             pos += 2 + length
         assert pos == len(patches), "there are more patches than frames"
@@ -202,7 +242,7 @@ class Image:
     def _decoded(self, blob: bytes) -> bytes:
         """One frame from a blob; where planes are interleaved, apart again."""
         frame = decode(self.frame_codec, blob, self.frame_bytes)
-        if not self.interleave:
+        if not self.head["flags"] & INTERLEAVE:
             return frame
         item, planes = self.head["item"], self.head["planes"]
         values = [frame[at : at + item] for at in range(0, len(frame), item)]

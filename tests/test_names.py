@@ -76,13 +76,17 @@ def as_type_checkers_see(name: str) -> ModuleType:
     return module
 
 
-def shown(cls: type) -> inspect.Signature:
-    """The constructor as type checkers see it: of the first parent that has one."""
-    for parent in cls.__mro__:
-        if parent.__module__.endswith(".signatures"):
-            return inspect.signature(getattr(as_type_checkers_see(parent.__module__), parent.__name__))
-        assert "__init__" not in vars(parent), f"type checkers see the constructor of {parent}"
-    raise AssertionError(cls)
+def shown(cls: type) -> tuple[list[inspect.Parameter], set[str]]:
+    """What type checkers see of the constructor: arguments that are written out, and the names of the other options."""
+    parent = next(parent for parent in cls.__mro__ if "__init__" in vars(parent))
+    module = as_type_checkers_see(parent.__module__)
+    own = [*inspect.signature(vars(getattr(module, parent.__name__))["__init__"]).parameters.values()][1:]
+    assert not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in own)
+    if own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return own, set()
+    options = re.fullmatch(r"Unpack\[(\w+)\]", own[-1].annotation)
+    assert options is not None, f"the options of {cls} have no names"
+    return own[:-1], set(typing.get_type_hints(getattr(module, options[1])))
 
 
 def plain(annotation: Any) -> str:
@@ -97,15 +101,31 @@ def plain(annotation: Any) -> str:
 @pytest.mark.parametrize("name", CONSTRUCTED)
 def test_type_checkers_see_what_a_constructor_takes(name: str) -> None:
     cls = getattr(sb3_extra_buffers, name)
-    taken, seen = ([*inspect.signature(cls).parameters.values()], [*shown(cls).parameters.values()])
-    assert len(taken) > 9 and not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in taken)
+    taken, (seen, options) = inspect.signature(cls).parameters, shown(cls)
+    assert len(taken) > 9 and not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in taken.values())
+    assert options | {parameter.name for parameter in seen} == taken.keys()
+    for parameter in seen:
+        real = taken[parameter.name]
+        assert (str(parameter.default), plain(parameter.annotation)) == (str(real.default), plain(real.annotation))
+        assert parameter.kind is real.kind
+    for option in options:
+        assert taken[option].kind is inspect.Parameter.KEYWORD_ONLY and taken[option].default is not inspect.Parameter.empty
 
-    def by_place(parameters: list[inspect.Parameter]) -> list[tuple[Any, ...]]:
-        first = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
-        rest = sorted((p for p in parameters if p.kind is p.KEYWORD_ONLY), key=lambda p: p.name)
-        return [(p.name, p.kind, str(p.default), plain(p.annotation)) for p in (*first, *rest)]
 
-    assert by_place(seen) == by_place(taken)
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_a_constructor_takes_what_that_of_sb3_takes(name: str) -> None:
+    """By the same names, in the same places, with the same defaults."""
+    cls = getattr(sb3_extra_buffers, name)
+    inherited = (parent for parent in cls.__mro__ if parent.__module__.startswith(("stable_baselines3.", "sb3_contrib.")))
+    signatures = [inspect.signature(vars(parent)["__init__"]) for parent in inherited if "__init__" in vars(parent)]
+    theirs = [
+        parameter
+        for parameter in next(each for each in signatures if "args" not in each.parameters).parameters.values()
+        if parameter.name != "self" and not parameter.name.startswith("_")
+    ]
+    ours = [*inspect.signature(cls).parameters.values()]
+    assert len(theirs) > 5
+    assert [(p.name, p.kind, p.default) for p in ours[: len(theirs)]] == [(p.name, p.kind, p.default) for p in theirs]
 
 
 SCRIPT = """

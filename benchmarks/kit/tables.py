@@ -219,6 +219,22 @@ def her(results: Results) -> str:
     return table(["HER, relative to SB3", "memory", "add", "sample(256)", "samples"], lines)
 
 
+def threads(results: Results) -> str:
+    """
+    Compare one thread with two.
+
+    :param results: ``threads.json``
+    :return: Markdown
+    """
+    row = next(iter(results["rows"].values()))
+    names = {"sample": "sample(16) from one buffer", "copy": "copy as many bytes from random places"}
+    lines = [
+        [title, f"{row['rates'][f'{name} 1']:,.0f}", f"{row['rates'][f'{name} 2']:,.0f}", f"{row['gains'][name]:.2f}x"]
+        for name, title in names.items()
+    ]
+    return table(["times a second", "one thread", "two threads", "gain"], lines)
+
+
 def startup(results: Results) -> str:
     """
     Show what starting costs.
@@ -338,6 +354,7 @@ TABLES: dict[str, Source] = {
     "startup": Source("startup", startup),
     "her": Source("her", her),
     "saving": Source("saving", saving),
+    "threads": Source("threads", threads),
     "gpu": Source("gpu_buffers", gpu),
     "recording": Source("recording", recording),
     "doom": Source("vizdoom_memory", doom, program="examples/example_vizdoom_memory.py"),

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 # Buffers of higher layers, by the option that asks for them: lower layers look them up here and import none by themselves.
 BUFFERS_BY_OPTION = {"buffer_device": "sb3_extra_buffers.gpu_buffers.choose:gpu_buffer_class"}

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
+import subprocess
+import sys
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+import stable_baselines3
 import torch as th
 from gymnasium import spaces
 from observation_streams import assert_same_samples
@@ -14,7 +19,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
-from sb3_extra_buffers.compressed.mixin import CompressedReplay
+from sb3_extra_buffers.compressed.base import warn_of_untested_version
 
 SPACE = spaces.Box(0, 255, (1, 24, 24), np.uint8)
 ACTIONS = spaces.Discrete(3)
@@ -37,8 +42,8 @@ class Brightness(ReplayBuffer):
         super().add(obs, next_obs, *args, **kwargs)
 
 
-class CompressedBrightness(CompressedReplay, Brightness):
-    """The mixin over it."""
+class CompressedBrightness(Brightness, CompressedReplayBuffer):
+    """The same, over ours."""
 
 
 class BrightnessOnTop(CompressedReplayBuffer):
@@ -108,14 +113,6 @@ def plus_one(step: Any) -> Any:
     return changed
 
 
-def changed_sample(name: str) -> Any:
-    """A mixin that changes one step of a sample."""
-    step = getattr(ReplayBuffer, name)
-    changed = plus_one(step)
-    is_static = isinstance(inspect.getattr_static(ReplayBuffer, name), staticmethod)
-    return type("Changed", (), {name: staticmethod(changed) if is_static else changed})
-
-
 def filled(cls: Any) -> Any:
     buffer = cls(10, SPACE, ACTIONS, "cpu", 2)
     for step in steps(14):
@@ -129,30 +126,80 @@ def samples_of(buffer: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["sample", "_get_samples", "_normalize_obs", "_normalize_reward", "to_torch"])
-@pytest.mark.parametrize("on_top", [False, True])
-def test_other_peoples_samples_are_theirs(name: str, on_top: bool) -> None:
-    """Only SB3's own functions are replaced: a class that changes one of them, above or below the mixin, has it called."""
-    change = changed_sample(name)
-    theirs = type("Theirs", (change, ReplayBuffer), {})
-    ours = type("Ours", (change, CompressedReplayBuffer) if on_top else (CompressedReplay, theirs), {})
-    if on_top and name == "sample":
-        setattr(ours, name, plus_one(CompressedReplayBuffer.sample))
+@pytest.mark.parametrize("theirs_is_a_buffer", [False, True])
+def test_other_peoples_samples_are_theirs(name: str, theirs_is_a_buffer: bool) -> None:
+    """A class that changes a step of a sample, by itself or as somebody else's buffer, has it called, and can call ours."""
+    if name in ("sample", "_get_samples"):
+
+        def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return plus_one(getattr(super(change, self), name))(*args, **kwargs)
+
+    else:
+        changed = plus_one(getattr(ReplayBuffer, name))
+    is_static = isinstance(inspect.getattr_static(ReplayBuffer, name), staticmethod)
+    parents: tuple[type, ...] = (ReplayBuffer,) if theirs_is_a_buffer else ()
+    change: Any = type("Changed", parents, {name: staticmethod(changed) if is_static else changed})
+    theirs = change if theirs_is_a_buffer else type("Theirs", (change, ReplayBuffer), {})
+    ours = type("Ours", (change, CompressedReplayBuffer), {})
     expected = samples_of(filled(theirs))
     assert_same_samples(expected, samples_of(filled(ours)))
     usual = samples_of(filled(ReplayBuffer))
     assert not all(th.equal(one, other) for one, other in zip(expected, usual, strict=True) if one is not None)
 
 
-def test_an_sb3_to_come_may_sample_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    def get_samples(self: Any, batch_inds: Any, env: Any = None) -> Any:
-        samples = usual(self, batch_inds, env)
-        return samples._replace(rewards=samples.rewards * self.reward_scale)
+class ReadsArrays(ReplayBuffer):
+    """Somebody else's buffer that reads the arrays itself, as SB3's code does."""
 
-    usual = ReplayBuffer._get_samples
-    monkeypatch.setattr(ReplayBuffer, "_get_samples", get_samples)
-    monkeypatch.setattr(ReplayBuffer, "reward_scale", 3, raising=False)
-    ours = type("Ours", (CompressedReplay, ReplayBuffer), {})
-    assert_same_samples(samples_of(filled(ReplayBuffer)), samples_of(filled(ours)))
+    def _get_samples(self, batch_inds: Any, env: Any = None) -> Any:
+        envs = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
+        next_obs = self._normalize_obs(self.next_observations[batch_inds, envs, :], env)
+        final = self.dones[batch_inds, envs] * (1 - self.timeouts[batch_inds, envs])
+        data = (
+            self._normalize_obs(self.observations[batch_inds, envs, :], env),
+            self.actions[batch_inds, envs, :],
+            next_obs,
+            final.reshape(-1, 1),
+            self._normalize_reward(self.rewards[batch_inds, envs].reshape(-1, 1) * 2, env),
+        )
+        return ReplayBufferSamples(*map(self.to_torch, data))
+
+
+class CompressedReadsArrays(ReadsArrays, CompressedReplayBuffer):
+    """The same, over ours."""
+
+
+def test_other_peoples_code_may_read_the_arrays() -> None:
+    assert_same_samples(samples_of(filled(ReadsArrays)), samples_of(filled(CompressedReadsArrays)))
+
+
+@pytest.mark.parametrize("version", ["2.6.0", "2.10.0", "3.0.0a1"])
+def test_a_version_of_sb3_that_was_not_tested_gives_a_warning(version: str) -> None:
+    with pytest.warns(UserWarning, match=rf"has been tested with Stable-Baselines3 2\.7, .*, not with {re.escape(version)}"):
+        warn_of_untested_version(version)
+
+
+@pytest.mark.parametrize("version", [stable_baselines3.__version__, "2.7.0", "2.8.1", "2.9.0a3"])
+def test_a_version_that_was_tested_gives_none(version: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_untested_version(version)
+
+
+def test_the_warning_comes_once_in_a_process() -> None:
+    program = (
+        "import warnings, stable_baselines3\n"
+        "stable_baselines3.__version__ = '9.1.0'\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    import numpy as np\n"
+        "    from gymnasium import spaces\n"
+        "    from sb3_extra_buffers import CompressedReplayBuffer, CompressedRolloutBuffer\n"
+        "    for cls in (CompressedReplayBuffer, CompressedRolloutBuffer, CompressedReplayBuffer):\n"
+        "        cls(10, spaces.Box(0, 255, (1, 30, 30), np.uint8), spaces.Discrete(2), 'cpu')\n"
+        "print(sum('not with 9.1.0' in str(warning.message) for warning in caught))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.strip() == "1", done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("given", [((), {}), ((None,), {}), ((), {"env": None})], ids=str)

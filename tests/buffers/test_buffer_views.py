@@ -1,4 +1,4 @@
-"""A sample reads a view of the buffer: the buffer stays as it is, and other people's classes see the buffer itself."""
+"""A sample leaves the buffer as it is, and what other people set in theirs is kept."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed import (
     CompressedHerReplayBuffer,
-    CompressedPrioritizedReplayBuffer,
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
 )
-from sb3_extra_buffers.compressed.mixin import CompressedReplay, CompressedRollout
-from sb3_extra_buffers.storage import CompressedArray
 
 ENVS = 2
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
@@ -70,33 +67,6 @@ def test_a_sample_is_freed_when_it_is_dropped() -> None:
         gc.enable()
 
 
-@pytest.fixture
-def announced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """What is announced, and how far random numbers were drawn by then."""
-    calls: list[tuple[int, int]] = []
-    monkeypatch.setattr(
-        CompressedArray, "announce_read", lambda self, count: calls.append((count, int(np.random.get_state()[2])))
-    )
-    return calls
-
-
-@pytest.mark.parametrize("cls", [CompressedReplayBuffer, CompressedPrioritizedReplayBuffer])
-def test_a_sample_is_announced_before_it_is_drawn(cls: type[Any], announced: list[tuple[int, int]]) -> None:
-    """A second core takes a moment to wake up, so it is called first of all."""
-    buffer = filled(cls)
-    np.random.seed(0)
-    np.random.random(3)
-    begin = int(np.random.get_state()[2])
-    buffer.sample(7)
-    assert announced == [(2 * 7, begin)]
-
-
-def test_each_minibatch_is_announced(announced: list[tuple[int, int]]) -> None:
-    buffer = filled_rollout(CompressedRolloutBuffer)
-    sizes = [len(batch.observations) for batch in buffer.get(9)]
-    assert [count for count, _ in announced] == sizes == [9, 9, 6]
-
-
 @pytest.mark.parametrize("batch_size", [-1, 2.5, "3"])
 def test_what_is_no_batch_size_is_refused_as_by_sb3(batch_size: Any) -> None:
     with pytest.raises((TypeError, ValueError)) as theirs:
@@ -122,8 +92,8 @@ class Counting(ReplayBuffer):
         return super()._get_samples(batch_inds, env)
 
 
-class CompressedCounting(CompressedReplay, Counting):
-    """The mixin over it."""
+class CompressedCounting(Counting, CompressedReplayBuffer):
+    """The same, over ours."""
 
 
 class SamplingOnTop(CompressedReplayBuffer):
@@ -152,8 +122,8 @@ class CountingRollout(RolloutBuffer):
         return super()._get_samples(batch_inds, env)
 
 
-class CompressedCountingRollout(CompressedRollout, CountingRollout):
-    """The mixin over it."""
+class CompressedCountingRollout(CountingRollout, CompressedRolloutBuffer):
+    """The same, over ours."""
 
 
 @pytest.mark.parametrize("prefetch", [False, True])

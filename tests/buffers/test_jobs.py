@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from sb3_extra_buffers.compressed.jobs import Job
+from sb3_extra_buffers.storage.jobs import Job
 
 
 class Thing:

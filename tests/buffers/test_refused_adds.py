@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -28,8 +28,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers import compressed
-from sb3_extra_buffers.compressed.mixin import CompressedReplay, CompressedRollout
-from sb3_extra_buffers.storage._core import refuse_allocation, set_limits
+from sb3_extra_buffers.storage._core import refuse_allocation
 
 ROWS = 6
 IMAGE = spaces.Box(0, 255, (1, 24, 24), np.uint8)
@@ -63,7 +62,7 @@ class Doubled(ReplayBuffer):
             raise ArithmeticError("this one is never liked")
 
 
-class CompressedDoubled(CompressedReplay, Doubled):
+class CompressedDoubled(Doubled, compressed.CompressedReplayBuffer):
     """The same, compressed."""
 
 
@@ -207,7 +206,7 @@ def attempt(buffer: Any, step: dict[str, Any]) -> type[Exception] | None:
 
 
 def same_contents(ours: Any, theirs: Any) -> None:
-    mine, expected = contents(ours), contents(theirs)
+    mine, expected = contents(ours, theirs), contents(theirs)
     assert mine.keys() >= expected.keys()
     for name in expected:
         assert mine[name] == expected[name], name
@@ -238,16 +237,13 @@ def test_odd_transitions(kind: str, steps: int, envs: int) -> None:
             trial = copy.deepcopy(theirs)  # SB3's own may be torn after that
             expected = attempt(trial, step)
             assert attempt(ours, step) is expected, (name, label)
-            if expected is None:
+            if expected in (None, ArithmeticError):  # somebody else's says so when it is stored, with SB3's as with ours
                 accepted += 1
                 if hasattr(theirs, "set_env"):
                     trial.set_env(theirs.env)
                 theirs = trial
             else:
                 refused += 1
-                if kind == "somebody else's" and steps < ROWS:  # it has written to a row that cannot be sampled yet
-                    assert ours.pos == before["pos"]
-                    continue
                 assert contents(ours) == before, (name, label)
             same_contents(ours, theirs)
             if steps > ROWS:
@@ -279,7 +275,7 @@ class Scaled(MaskableRolloutBuffer):
         super().add(obs, action, np.asarray(reward) * 2, *args, **kwargs)
 
 
-class CompressedScaled(CompressedRollout, Scaled):  # type: ignore[misc]
+class CompressedScaled(Scaled, compressed.CompressedMaskableRolloutBuffer):  # type: ignore[misc]
     """The same, compressed."""
 
 
@@ -402,15 +398,6 @@ def test_a_refusal_says_what_was_given() -> None:
     assert buffer.pos == steps.pos == 0 and not np.asarray(buffer.observations).any()
 
 
-@pytest.fixture
-def small_segments() -> Iterator[None]:
-    """Memory is asked for often."""
-    before = set_limits(min_segment=1 << 11, first_check=8)
-    yield
-    set_limits(**before)
-
-
-@pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("kind", [kind for kind in REPLAYS if kind not in ("vector", "no time-outs")])
 def test_no_memory_for_observations(kind: str) -> None:
     """Also where there are two images, of which the first one was stored already."""
@@ -426,8 +413,7 @@ def test_no_memory_for_observations(kind: str) -> None:
             buffer.add(**step)
         except MemoryError:
             failed += 1
-            if kind != "somebody else's" or buffer.full:  # else it is a row that cannot be sampled yet
-                assert contents(buffer) == before
+            assert contents(buffer) == before
             refuse_allocation(-1)
             buffer.add(**step)
         finally:

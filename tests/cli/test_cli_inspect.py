@@ -303,7 +303,7 @@ def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "a model that SB3 saved" in shown and "buffer_size" in shown
     assert "stable_baselines3.dqn.policies.DQNPolicy\n" in shown
-    assert "sb3_extra_buffers.compressed.buffers.CompressedReplayBuffer\n" in shown
+    assert "sb3_extra_buffers.compressed.replay.CompressedReplayBuffer\n" in shown
     assert "Box (4,) float32" in shown and "Discrete 2" in shown
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("data", "{")

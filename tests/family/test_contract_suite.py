@@ -144,11 +144,11 @@ def test_an_oracle_that_cannot_be_sampled_proves_nothing() -> None:
 class Casts(RolloutBuffer):
     def _get_samples(self, *args: Any) -> Any:
         samples = super()._get_samples(*args)
-        return samples._replace(observations=samples.observations.float())
+        return samples._replace(observations=samples.observations.double())
 
 
 def test_broken_rollout_buffers_do_not_pass() -> None:
-    with pytest.raises(AssertionError, match=r"Casts.*observations has dtype float32"):
+    with pytest.raises(AssertionError, match=r"Casts.*observations has dtype float64"):
         check_rollout_buffer(Casts, RolloutBuffer)
 
 

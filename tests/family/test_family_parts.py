@@ -19,9 +19,9 @@ from sb3_extra_buffers.compressed import (
     CompressedMaskableRolloutBuffer,
     CompressedRecurrentRolloutBuffer,
 )
-from sb3_extra_buffers.compressed import valid_slots as module
-from sb3_extra_buffers.compressed.masks import PackedMasks
-from sb3_extra_buffers.compressed.valid_slots import ValidSlots
+from sb3_extra_buffers.storage import valid_slots as module
+from sb3_extra_buffers.storage.masks import PackedMasks
+from sb3_extra_buffers.storage.valid_slots import ValidSlots
 
 IMAGE = spaces.Box(0, 255, (1, 30, 30), np.uint8)
 
@@ -148,7 +148,8 @@ def test_dict_n_step_survives_pickling() -> None:
     for _ in range(6):
         buffer.add(obs, obs, np.zeros((2, 2)), np.ones(2), np.zeros(2), [{}, {}])
     again = pickle.loads(pickle.dumps(buffer))
-    again.add(obs, obs, np.zeros((2, 2)), np.ones(2), np.zeros(2), [{}, {}])
+    for each in (buffer, again):
+        each.add(obs, obs, np.zeros((2, 2)), np.ones(2), np.zeros(2), [{}, {}])
     assert np.array_equal(again.observations["observation"][6], obs["observation"])
     assert again.sample(5).next_observations["observation"].shape == (5, *env.observation_space["observation"].shape)
     assert again.memory_usage().frames_stored == buffer.memory_usage().frames_stored

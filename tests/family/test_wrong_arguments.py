@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer, RolloutBuffer
+from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.envs import SimpleMultiObsEnv
 
 import sb3_extra_buffers
 from sb3_extra_buffers import CompressedHerReplayBuffer, CompressedReplayBuffer, CompressedRolloutBuffer
-from sb3_extra_buffers.compressed.mixin import CompressedReplay
+from sb3_extra_buffers.storage import CompressedArray
 
 pytest.importorskip("sb3_contrib")
 
@@ -129,7 +129,11 @@ def test_recurrent_ppo_needs_a_buffer_for_its_states(buffer_class: Any, words: s
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "CompressedReplayBuffer: missing a required argument: 'buffer_size'; it takes buffer_size, observation_space, "),
+        ((), "missing 3 required positional arguments: 'buffer_size', 'observation_space', and 'action_space'"),
+        (
+            (9,),
+            "CompressedReplayBuffer: missing a required argument: 'observation_space'; it takes buffer_size",
+        ),
         ((9, (4, 36, 36), spaces.Discrete(2)), r"observation_space must be a space of Gymnasium, not \(4, 36, 36\)"),
         (
             (9, IMAGE, spaces.Discrete(2), "cpu", 1, False, True, "rle"),
@@ -147,15 +151,11 @@ def test_goals_are_needed_for_her_only() -> None:
         CompressedHerReplayBuffer(9, DICT, spaces.Discrete(2), env=None)
 
 
-class OfTheirs(ReplayBuffer):
+class CompressedTheirs(CompressedReplayBuffer):
     """Somebody else's buffer, that takes Dict observations although no parent of it does."""
 
-    def __init__(self, buffer_size: int, observation_space: Any, action_space: Any, device: str = "auto", n_envs: int = 1):
-        DictReplayBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)  # type: ignore[arg-type]
-
-
-class CompressedTheirs(CompressedReplay, OfTheirs):
-    """The mixin over it."""
+    def __init__(self, buffer_size: int, observation_space: Any, *args: Any, **options: Any) -> None:
+        super().__init__(buffer_size, observation_space, *args, **options)
 
 
 class Smaller(sb3_extra_buffers.PrioritizedReplayBuffer):
@@ -167,7 +167,7 @@ class Smaller(sb3_extra_buffers.PrioritizedReplayBuffer):
 
 def test_what_others_make_of_our_buffers_is_theirs_to_say() -> None:
     buffer = CompressedTheirs(9, DICT, spaces.Discrete(2), "cpu", compression_method="rle")
-    assert set(buffer.observations) == {"image"}
+    assert set(buffer.observations) == {"image"} and type(buffer.observations["image"]) is CompressedArray
     assert Smaller(IMAGE, alpha=0.5).alpha == 0.5
     with pytest.raises(TypeError, match="did you mean 'alpha'"):
         Smaller(IMAGE, alfa=0.5)

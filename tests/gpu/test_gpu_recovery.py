@@ -21,7 +21,6 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers import gpu_buffers
 from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer, HeapFullError
-from sb3_extra_buffers.gpu_buffers.gpu_replay import GpuReplay
 from sb3_extra_buffers.gpu_buffers.raw_buffer import RawBuffer, SharedRawHeap
 
 FOLDER = str(Path(gpu_buffers.__file__).parent)
@@ -368,8 +367,8 @@ class Shifting(ReplayBuffer):
         return np.asarray(next_obs), np.asarray(self.observations[batch_inds, envs, :])
 
 
-class GpuShifting(GpuReplay, Shifting):
-    """The mixin over it."""
+class GpuShifting(Shifting, GpuReplayBuffer):
+    """The same, over ours."""
 
 
 def test_an_index_that_is_changed_in_place() -> None:

@@ -135,7 +135,7 @@ def test_a_signal_handler_that_reads_in_the_middle_of_an_add(method: str, depth:
             check(filled.buffer, filled.rows, unsure=row)
             read.append(filled.buffer.memory_usage().raw_bytes)
 
-        instructions = between(lambda pair=pair: add(filled.buffer, pair), rng.randrange(500), handler)
+        instructions = between(lambda pair=pair: add(filled.buffer, pair), rng.randrange(rng.choice((100, 500))), handler)
         assert read or instructions < 500
         filled.rows[row] = pair
         check(filled.buffer, filled.rows)
@@ -153,7 +153,7 @@ def test_one_interrupt_after_another(method: str, depth: int, content: str) -> N
         row = filled.buffer.pos % ROWS
         for _ in range(rng.randint(1, 3)):
             pair = filled.step()
-            cuts += is_cut(lambda pair=pair: add(filled.buffer, pair), rng.randrange(900))
+            cuts += is_cut(lambda pair=pair: add(filled.buffer, pair), rng.randrange(rng.choice((100, 400))))
             if filled.buffer.pos % ROWS != row:  # complete, whether it was cut after that or not
                 filled.rows[row] = pair
                 row = filled.buffer.pos % ROWS

@@ -17,7 +17,6 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
-from sb3_extra_buffers.compressed.mixin import CompressedReplay
 
 ACTIONS = spaces.Discrete(3)
 
@@ -232,8 +231,8 @@ class Shifting(ReplayBuffer):
         return ReplayBufferSamples(*map(self.to_torch, data))
 
 
-class CompressedShifting(CompressedReplay, Shifting):
-    """The mixin over it."""
+class CompressedShifting(Shifting, CompressedReplayBuffer):
+    """The same, over ours."""
 
 
 def test_an_index_that_is_changed_in_place() -> None:
@@ -254,8 +253,8 @@ class Brightening(ReplayBuffer):
         return ReplayBufferSamples(first, zeros, self.to_torch(obs), zeros, zeros)
 
 
-class CompressedBrightening(CompressedReplay, Brightening):
-    """The mixin over it."""
+class CompressedBrightening(Brightening, CompressedReplayBuffer):
+    """The same, over ours."""
 
 
 class BrighteningOnTop(CompressedReplayBuffer):

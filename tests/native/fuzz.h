@@ -12,7 +12,7 @@ size_t fuzz_seed(uint64_t number, uint8_t *out); /* to MOST_INPUT bytes; its siz
 size_t fuzz_mutate(chance *from, uint8_t *data, size_t size, size_t room);
 
 /* Choose between the kernels of this processor. */
-static inline void use_kernels(bool best) { fl_active = best ? fl_best_kernels() : fl_kernels_named("baseline"); }
+static inline void use_kernels(bool best) { ft_active = best ? ft_find_best_kernels() : ft_find_kernels("baseline"); }
 
 /* Memory that ends where the bytes do, so that the sanitizer sees who reads on. */
 static inline uint8_t *copy_of(const uint8_t *data, size_t size, size_t more) {
@@ -24,7 +24,7 @@ static inline uint8_t *copy_of(const uint8_t *data, size_t size, size_t more) {
 }
 
 enum { N_SMALL = 6 };
-/* A small store of one of N_SMALL kinds, with observations in two indexes. */
-fl_store *small_store(size_t kind, uint64_t seed, size_t steps, const fl_codecs *codecs);
+/* The layout and the method of one of N_SMALL kinds of columns. */
+void small_kind(size_t kind, ft_layout *layout, ft_method *method);
 
 #endif

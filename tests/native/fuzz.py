@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 # Share of the inputs, and the longest that makes sense. Patches are small and quick.
-TARGETS = {"patch": (0.7, 4096), "records": (0.15, 128), "image": (0.15, 16384)}
+TARGETS = {"patch": (0.6, 4096), "chunk": (0.4, 16384)}
 SEEDS = 120
 NATIVE = Path(__file__).parents[2] / "src" / "sb3_extra_buffers" / "_native"
 # What no machine has is refused, as it would be there; a leak is a finding, too.

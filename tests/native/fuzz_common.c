@@ -1,9 +1,9 @@
-/* Small stores, changes that get somewhere, and a driver for where there is no libFuzzer. */
+/* Small columns, changes that get somewhere, and a driver for where there is no libFuzzer. */
 #include "fuzz.h"
 
 static const struct {
-    fl_layout layout;
-    fl_method method;
+    ft_layout layout;
+    ft_method method;
 } SMALL[N_SMALL] = {
     {{1, 1, 4, 72, 1, 9, true, false}, {true, false, 3}},   /* delta */
     {{1, 1, 2, 75, 3, 5, true, true}, {true, true, 4}},     /* delta behind a codec, colours */
@@ -13,35 +13,9 @@ static const struct {
     {{1, 1, 1, 96, 1, 12, false, false}, {false, false, 0}},
 };
 
-fl_store *small_store(size_t kind, uint64_t seed, size_t steps, const fl_codecs *codecs) {
-    const fl_layout *layout = &SMALL[kind % N_SMALL].layout;
-    const size_t n = 2, rows = 12, bytes = obs_bytes_of(layout);
-    int result;
-    chance from = {seed};
-    fl_limits_in_use = SMALL_LIMITS;
-    fl_store *store = fl_store_new(layout, &SMALL[kind % N_SMALL].method, n, &result);
-    CHECK(store != NULL && fl_new_index(store, rows * n) == 0 && fl_new_index(store, rows * n) == 1);
-    uint8_t *now = grab(n * bytes), *next = grab(n * bytes), *turned = grab(n * bytes);
-    for (size_t step = 0; step < steps; step++) {
-        memcpy(next, now, n * bytes);
-        for (size_t i = 0; i < n; i++) {
-            play(&from, layout, next + i * bytes);
-        }
-        const bool turn = layout->can_turn && one_in(&from, 4);
-        for (size_t i = 0; turn && i < n; i++) {
-            turn_plainly(layout, next + i * bytes, turned + i * bytes);
-        }
-        const fl_write_part parts[] = {
-            {store->indexes[0], now, false},
-            {store->indexes[1], turn ? turned : next, turn},
-        };
-        CHECK(fl_write(store, parts, 2, (int64_t)(step % rows * n), NULL, n, codecs) == FL_OK);
-        memcpy(now, next, n * bytes);
-    }
-    free(now);
-    free(next);
-    free(turned);
-    return store;
+void small_kind(size_t kind, ft_layout *layout, ft_method *method) {
+    *layout = SMALL[kind % N_SMALL].layout;
+    *method = SMALL[kind % N_SMALL].method;
 }
 
 /* Numbers that are off by one from something, or are too large for something. */
@@ -70,7 +44,7 @@ size_t fuzz_mutate(chance *from, uint8_t *data, size_t size, size_t room) {
             size--;
         } else if (kind == 2) {
             data[at] ^= (uint8_t)(1 << below(from, 8));
-        } else if (kind == 3 && word + 8 <= size) { /* the numbers of an image are eight bytes each */
+        } else if (kind == 3 && word + 8 <= size) { /* large numbers of a chunk are eight bytes each */
             const uint64_t value = telling_number(from);
             for (size_t i = 0; i < 8; i++) {
                 data[word + i] = (uint8_t)(value >> (8 * i));

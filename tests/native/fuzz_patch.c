@@ -9,17 +9,17 @@ enum { HEAD = 5, MOST_FRAME = 2048 };
 
 static bool apply_by(bool best, const uint8_t *patch, size_t length, uint8_t *frame, size_t size, size_t row) {
     use_kernels(best);
-    return fl_active->apply(patch, length, frame, size, row);
+    return ft_active->apply(patch, length, frame, size, row);
 }
 
 static void apply_any(const uint8_t *before, size_t size, size_t row, const uint8_t *bytes, size_t count) {
-    uint8_t *patch = copy_of(bytes, count, FL_READ_AHEAD);
-    const size_t length = fl_patch_length(patch, count);
-    uint8_t *one = copy_of(before, size, FL_WRITE_AHEAD), *other = copy_of(before, size, FL_WRITE_AHEAD);
+    uint8_t *patch = copy_of(bytes, count, FT_READ_AHEAD);
+    const size_t length = ft_measure_patch(patch, count);
+    uint8_t *one = copy_of(before, size, FT_WRITE_AHEAD), *other = copy_of(before, size, FT_WRITE_AHEAD);
     if (length > 0) {
         /* What lies behind the patch may be read, but must not matter. */
-        uint8_t *alone = copy_of(bytes, length, FL_READ_AHEAD);
-        memset(alone + length, 0xFF, FL_READ_AHEAD);
+        uint8_t *alone = copy_of(bytes, length, FT_READ_AHEAD);
+        memset(alone + length, 0xFF, FT_READ_AHEAD);
         const bool sound = apply_by(false, patch, length, one, size, row);
         CHECK(apply_by(true, alone, length, other, size, row) == sound);
         CHECK(!sound || memcmp(one, other, size) == 0);
@@ -34,20 +34,20 @@ static void apply_any(const uint8_t *before, size_t size, size_t row, const uint
 
 static void code_and_decode(const uint8_t *before, const uint8_t *now, size_t size, size_t row, size_t room, uint32_t row_above) {
     uint8_t *zeros = grab(row + 1), *reference = copy_of(before, size, 0), *frame = copy_of(now, size, 0);
-    uint8_t *patches[2] = {grab(room + FL_READ_AHEAD), grab(room + FL_READ_AHEAD)};
+    uint8_t *patches[2] = {grab(room + FT_READ_AHEAD), grab(room + FT_READ_AHEAD)};
     size_t ends[2];
     for (size_t i = 0; i < 2; i++) {
         uint32_t left = row_above;
         use_kernels(i == 1);
-        ends[i] = fl_active->encode(reference, frame, size, row, zeros, &left, patches[i], 0, room);
+        ends[i] = ft_active->encode(reference, frame, size, row, zeros, &left, patches[i], 0, room);
     }
     CHECK(ends[0] == ends[1]);
-    if (ends[0] != FL_NO_PATCH) {
-        CHECK(ends[0] <= room && fl_patch_length(patches[0], room) == ends[0]);
+    if (ends[0] != FT_NO_PATCH) {
+        CHECK(ends[0] <= room && ft_measure_patch(patches[0], room) == ends[0]);
         CHECK(memcmp(patches[0], patches[1], ends[0]) == 0);
-        uint8_t *made = fl_patch_stands_alone(patches[0], ends[0]) ? grab(size + FL_WRITE_AHEAD)
-                                                                   : copy_of(before, size, FL_WRITE_AHEAD);
-        CHECK(fl_active->apply(patches[0], ends[0], made, size, row) && memcmp(made, now, size) == 0);
+        uint8_t *made = ft_patch_stands_alone(patches[0], ends[0]) ? grab(size + FT_WRITE_AHEAD)
+                                                                   : copy_of(before, size, FT_WRITE_AHEAD);
+        CHECK(ft_active->apply(patches[0], ends[0], made, size, row) && memcmp(made, now, size) == 0);
         free(made);
     } else {
         CHECK(room < 2 * size + 16);
@@ -105,8 +105,8 @@ size_t fuzz_seed(uint64_t number, uint8_t *out) {
     } else {
         uint32_t row_above = (uint32_t)below(&from, 3);
         use_kernels(true);
-        end = fl_active->encode(before, now, size, row, zeros, &row_above, after, 0, 2 * size + 16);
-        CHECK(end != FL_NO_PATCH);
+        end = ft_active->encode(before, now, size, row, zeros, &row_above, after, 0, 2 * size + 16);
+        CHECK(end != FT_NO_PATCH);
     }
     free(now);
     free(zeros);

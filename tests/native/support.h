@@ -2,8 +2,12 @@
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
-#include "../../src/sb3_extra_buffers/_native/framelog.h"
+#include "../../src/sb3_extra_buffers/_native/allocation.h"
+#include "../../src/sb3_extra_buffers/_native/checksum.h"
+#include "../../src/sb3_extra_buffers/_native/frametable.h"
+#include "../../src/sb3_extra_buffers/_native/kernels.h"
 
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,18 +39,7 @@ static inline size_t below(chance *from, size_t limit) { return (size_t)(draw(fr
 
 static inline bool one_in(chance *from, size_t times) { return below(from, times) == 0; }
 
-/* -- limits at which small stores behave as large ones do: many segments, tables that grow, looking for what is not in use ------- */
-
-static const fl_limits SMALL_LIMITS = {
-    .first_room = 2,
-    .block_rows = 2,
-    .min_segment = 1,
-    .first_check = 8,
-    .narrow_patterns = 16,
-    .frame_numbers = UINT64_C(1) << 32,
-};
-
-/* -- memory for tests, which must not be refused ----------------------------------------------------------------------------- */
+/* -- memory for tests, which must not be refused -------------------------------------------------------------------------- */
 
 static inline void *grab(size_t size) {
     void *memory = calloc(size ? size : 1, 1);
@@ -54,14 +47,22 @@ static inline void *grab(size_t size) {
     return memory;
 }
 
-/* -- a codec: run lengths behind a checksum, as codecs of the package have one ------------------------------------------------ */
+/* -- a codec: run lengths behind a checksum, as codecs of the package have one -------------------------------------------- */
 
 typedef struct run_codec {
     uint8_t *blob;
     size_t room;
-    int64_t fail_after; /* calls of encode; negative for never */
-    int64_t encoded;    /* how many there were */
+    int64_t fail_after; /* calls; negative for never */
+    jmp_buf *leave_to;  /* where to go instead of failing: the call never returns; NULL for none */
 } run_codec;
+
+static inline bool run_fails(run_codec *codec) {
+    const bool fails = codec->fail_after >= 0 && codec->fail_after-- == 0;
+    if (fails && codec->leave_to != NULL) {
+        longjmp(*codec->leave_to, 1);
+    }
+    return fails;
+}
 
 static inline uint32_t checksum(const uint8_t *data, size_t size) {
     uint32_t sum = 2166136261u;
@@ -75,9 +76,8 @@ static inline int run_encode(void *context, int which, const uint8_t *data, size
                              size_t *blob_size) {
     run_codec *codec = context;
     (void)which;
-    codec->encoded++;
-    if (codec->fail_after >= 0 && codec->fail_after-- == 0) {
-        return FL_CODEC;
+    if (run_fails(codec)) {
+        return FT_CODEC;
     }
     if (codec->room < 2 * size + 4) {
         free(codec->blob);
@@ -98,41 +98,43 @@ static inline int run_encode(void *context, int which, const uint8_t *data, size
     memcpy(codec->blob, &sum, 4);
     *blob = codec->blob;
     *blob_size = end;
-    return FL_OK;
+    return FT_OK;
 }
 
 static inline int run_decode(void *context, int which, const uint8_t *blob, size_t blob_size, uint8_t *data, size_t size) {
-    (void)context;
     (void)which;
     uint32_t sum;
+    if (run_fails(context)) {
+        return FT_CODEC;
+    }
     if (blob_size < 4 || blob_size % 2 != 0) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     memcpy(&sum, blob, 4);
     if (sum != checksum(blob + 4, blob_size - 4)) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     size_t done = 0;
     for (size_t i = 4; i < blob_size; i += 2) {
         if (blob[i] > size - done) {
-            return FL_DAMAGED;
+            return FT_DAMAGED;
         }
         memset(data + done, blob[i + 1], blob[i]);
         done += blob[i];
     }
-    return done == size ? FL_OK : FL_DAMAGED;
+    return done == size ? FT_OK : FT_DAMAGED;
 }
 
-static inline fl_codecs codecs_of(run_codec *codec) {
-    *codec = (run_codec){NULL, 0, -1, 0};
-    return (fl_codecs){codec, run_encode, run_decode};
+static inline ft_codecs codecs_of(run_codec *codec) {
+    *codec = (run_codec){NULL, 0, -1, NULL};
+    return (ft_codecs){codec, run_encode, run_decode};
 }
 
-/* -- layouts and methods ------------------------------------------------------------------------------------------------------ */
+/* -- layouts and methods -------------------------------------------------------------------------------------------------- */
 
 typedef struct named_layout {
     const char *name;
-    fl_layout layout;
+    ft_layout layout;
 } named_layout;
 
 /* item, outer, depth, part, planes, row, can_turn, interleave */
@@ -148,29 +150,29 @@ static const named_layout LAYOUTS[] = {
     {"single bytes, a deep stack", {1, 1, 9, 1, 1, 0, true, false}},
     {"a single byte", {1, 1, 1, 1, 1, 0, false, false}},
     {"rows of 40", {1, 1, 4, 1600, 1, 40, true, false}},
-    {"the deepest stack", {1, 1, FL_MAX_DEPTH, 5, 1, 0, true, false}},
+    {"the deepest stack", {1, 1, FT_MAX_DEPTH, 5, 1, 0, true, false}},
 };
 enum { N_LAYOUTS = sizeof LAYOUTS / sizeof *LAYOUTS };
 
 /* references, packs, shift */
-static const fl_method METHODS[] = {
+static const ft_method METHODS[] = {
     {true, false, 3}, {true, true, 6}, {false, false, 0}, {true, false, 0}, {true, true, 1}, {true, false, 7},
 };
 enum { N_METHODS = sizeof METHODS / sizeof *METHODS };
 
-/* -- plays: observations as environments make them ------------------------------------------------------------------------------ */
+/* -- plays: observations as environments make them ------------------------------------------------------------------------ */
 
-static inline size_t frame_bytes_of(const fl_layout *layout) { return layout->outer * layout->part; }
+static inline size_t frame_bytes_of(const ft_layout *layout) { return layout->outer * layout->part; }
 
-static inline size_t obs_bytes_of(const fl_layout *layout) { return layout->depth * frame_bytes_of(layout); }
+static inline size_t obs_bytes_of(const ft_layout *layout) { return layout->depth * frame_bytes_of(layout); }
 
-static inline void put_in_stack(const fl_layout *layout, const uint8_t *frame, size_t j, uint8_t *obs) {
+static inline void put_in_stack(const ft_layout *layout, const uint8_t *frame, size_t j, uint8_t *obs) {
     for (size_t i = 0; i < layout->outer; i++) {
         memcpy(obs + (i * layout->depth + j) * layout->part, frame + i * layout->part, layout->part);
     }
 }
 
-static inline void take_from_stack(const fl_layout *layout, const uint8_t *obs, size_t j, uint8_t *frame) {
+static inline void take_from_stack(const ft_layout *layout, const uint8_t *obs, size_t j, uint8_t *frame) {
     for (size_t i = 0; i < layout->outer; i++) {
         memcpy(frame + i * layout->part, obs + (i * layout->depth + j) * layout->part, layout->part);
     }
@@ -204,7 +206,7 @@ static inline void change_frame(chance *from, uint8_t *frame, size_t size, size_
 }
 
 /* Make the observation that follows `obs`: in C order, in place. */
-static inline void play(chance *from, const fl_layout *layout, uint8_t *obs) {
+static inline void play(chance *from, const ft_layout *layout, uint8_t *obs) {
     const size_t size = frame_bytes_of(layout), depth = layout->depth;
     uint8_t *frame = grab(size);
     const size_t kind = below(from, 40);
@@ -233,7 +235,7 @@ static inline void play(chance *from, const fl_layout *layout, uint8_t *obs) {
 }
 
 /* An observation with the stack as the last axis in memory, by plain loops. */
-static inline void turn_plainly(const fl_layout *layout, const uint8_t *obs, uint8_t *turned) {
+static inline void turn_plainly(const ft_layout *layout, const uint8_t *obs, uint8_t *turned) {
     const size_t length = layout->depth * layout->planes, item = layout->item;
     const size_t pixels = layout->part / layout->planes / item;
     for (size_t c = 0; c < length; c++) {

@@ -5,22 +5,24 @@ static const char *const ALL_KERNELS[] = {"baseline", "avx2"};
 
 int main(void) {
     size_t runs = 0;
+    ft_init();
     for (size_t i = 0; i < sizeof ALL_KERNELS / sizeof *ALL_KERNELS; i++) {
-        const fl_kernels *kernels = fl_kernels_named(ALL_KERNELS[i]);
+        const ft_kernels *kernels = ft_find_kernels(ALL_KERNELS[i]);
         if (kernels == NULL) {
             printf("%s: this processor has none\n", ALL_KERNELS[i]);
             continue;
         }
-        fl_active = kernels;
+        ft_active = kernels;
         test_kernels();
-        test_stores();
-        test_failures();
         test_columns();
+        test_apart();
+        test_chunks();
+        test_failures();
         printf("%s: passed\n", kernels->name);
         runs++;
     }
     test_kernels_agree();
     test_tree();
-    CHECK(runs > 0 && fl_kernels_named("none of the kind") == NULL);
+    CHECK(runs > 0 && ft_find_kernels("none of the kind") == NULL);
     return 0;
 }

@@ -5,36 +5,45 @@
 
 /* With the kernels that are active. */
 void test_kernels(void);
-void test_stores(void);
-void test_failures(void);
 void test_columns(void);
+void test_apart(void);
+void test_chunks(void);
+void test_failures(void);
 /* Whether all kernels of this processor make the same of the same. */
 void test_kernels_agree(void);
 void test_tree(void);
 
-/* A store, and beside it what it has to hold, in plain arrays. */
-typedef struct twin {
-    fl_store *store;
-    fl_layout layout;
-    size_t n_streams, rows, obs_bytes, n_indexes;
-    uint8_t **plain;   /* for each index: rows x n_streams observations */
-    uint8_t *now;      /* the last observation of each stream, in C order */
-    uint8_t *next;
-    uint8_t *lying;    /* both of them as they lie in memory when they are written */
-    run_codec codec;
-    fl_codecs codecs;
-    chance chance;
-} twin;
+/* -- column_kit.c --------------------------------------------------------------------------------------------------------- */
 
-twin twin_new(const fl_layout *layout, const fl_method *method, size_t n_streams, size_t rows, size_t n_indexes, uint64_t seed);
-void twin_free(twin *both);
-/* Play on and write the pair, or where there is one index the observation, to a row. On success the plain arrays follow. */
-int twin_write_row(twin *both, size_t row);
-/* Write one observation to one cell of an index. */
-int twin_write_cell(twin *both, size_t index, size_t cell);
-/* Whether every cell of every index reads as it must: one by one, and in batches of pairs. */
-void twin_check(twin *both);
-/* A few cells, for where all of them would take too long. */
-void twin_check_some(twin *both, size_t count);
+/* A column, and beside it what it has to hold. */
+typedef struct pair {
+    ft_column *column;
+    ft_schema schema;
+    size_t rows, obs_bytes, next_row;
+    uint8_t *plain[FT_MAX_VIEWS];
+    uint8_t *written[FT_MAX_VIEWS]; /* for each cell */
+    uint8_t *now, *next, *lying;
+    run_codec codec;
+    ft_codecs codecs;
+    chance chance;
+} pair;
+
+pair *pair_new(const ft_schema *schema, size_t rows, size_t chunk_rows, uint64_t seed);
+void pair_free(pair *both);
+/* Observations as they lie in memory, in one order or the other. */
+ft_part lay(pair *both, size_t view, const uint8_t *obs, size_t count);
+/* Write a row of all streams; half of those that could be committed are aborted first if `hesitates`. */
+int write_row(pair *both, size_t row, bool hesitates);
+/* Write one view of a row of all streams, as code does that knows of two arrays: the last one is what follows. */
+int write_view(pair *both, size_t row, size_t view);
+/* Write one view of one cell. */
+int write_cell(pair *both, size_t row, size_t stream, size_t view);
+/* Whether cells of a column, or all of them, are what they have to be. */
+void check_cells(pair *both, const ft_column *column, const int64_t *rows, const int64_t *streams, size_t count);
+void check_all(pair *both, const ft_column *column);
+/* For chunks in memory that is freed by others. */
+void keep_bytes(void *context, const uint8_t *bytes, size_t size);
+/* Send all chunks to another column, which has to hold the same. */
+void send_chunks(pair *both);
 
 #endif

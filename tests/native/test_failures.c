@@ -1,255 +1,257 @@
-/* Whatever fails on the way - memory, a codec, numbers - what was stored stays, and the store goes on. */
+/* Whatever fails on the way, memory or a codec, what was committed stays, and the column goes on. */
 #include "test_core.h"
 
-/* Try a write again and again, each time with another allocation refused, until it needs no more of them. Some allocations only
- * save space, and are not missed: the write succeeds, and those after them have their turn in other writes. */
-static size_t write_with_refusals(twin *both, size_t row) {
-    size_t refused = 0;
-    for (int64_t after = (int64_t)below(&both->chance, 3);; after++) {
-        const uint64_t written = fl_written_cells(both->store);
-        fl_refuse_allocation(after);
-        const int result = twin_write_row(both, row);
-        fl_refuse_allocation(-1);
-        if (result == FL_OK) {
-            return refused;
-        }
-        refused++;
-        CHECK(result == FL_NO_MEMORY && fl_refused_bytes() > 0);
-        CHECK(fl_written_cells(both->store) == written);
-        if (after % 4 == 0) {
-            twin_check(both);
-        }
-        CHECK(after < 1000);
-    }
-}
-
-static void test_memory(const fl_layout *layout, const fl_method *method) {
-    const size_t rows = 60;
-    twin both = twin_new(layout, method, 2, rows, 2, 21);
-    size_t refused = 0;
-    for (size_t step = 0; step < 5 * rows; step++) {
-        refused += write_with_refusals(&both, step % rows);
-        if (step % 9 == 0) {
-            twin_check(&both);
-        }
-        if (step % 50 == 49) {
-            both.store->wants_compaction = true; /* nothing is lost either when storing everything again fails half-way */
+/* Codecs and allocations that fail leave everything as it was. */
+static void test_failing_rows(const ft_schema *schema, uint64_t seed) {
+    chance draws = {seed};
+    pair *both = pair_new(schema, 40, 16, seed);
+    size_t failed = 0;
+    for (size_t k = 0; k < 150; k++) {
+        const bool codec = one_in(&draws, 2);
+        both->codec.fail_after = codec ? (int64_t)below(&draws, 6) : -1;
+        ft_refuse_allocation(codec ? -1 : (int64_t)below(&draws, 6));
+        const size_t row = one_in(&draws, 10) ? below(&draws, both->rows) : both->next_row;
+        const int result = write_row(both, row, false);
+        ft_refuse_allocation(-1);
+        both->codec.fail_after = -1;
+        CHECK(result == FT_OK || result == FT_CODEC || result == FT_NO_MEMORY);
+        failed += result != FT_OK;
+        if (result != FT_OK || one_in(&draws, 8)) {
+            check_all(both, both->column);
         }
     }
-    CHECK(refused >= 2);
-    twin_check(&both);
-    twin_free(&both);
-}
-
-static void test_memory_elsewhere(const fl_layout *layout, const fl_method *method) {
-    twin both = twin_new(layout, method, 2, 30, 2, 22);
-    for (size_t row = 0; row < 45; row++) {
-        CHECK(twin_write_row(&both, row % 30) == FL_OK);
-    }
-    const fl_codecs codecs = {&both.codec, run_encode, run_decode};
-    int result = FL_NO_MEMORY;
-    for (int64_t after = 0; result != FL_OK; after++) {
-        fl_refuse_allocation(after);
-        result = fl_rebuild(both.store, layout, &codecs);
-        fl_refuse_allocation(-1);
-        CHECK(result == FL_OK || result == FL_NO_MEMORY);
-        if (after % 8 == 0) {
-            twin_check(&both);
-        }
-    }
-    twin_check(&both);
-
-    const size_t size = fl_image_bytes(both.store, -1);
-    uint8_t *image = grab(size), *again = grab(size);
-    fl_image_save(both.store, -1, image);
-    fl_refuse_allocation(0);
-    fl_image_save(both.store, -1, again); /* saving cannot fail: it only takes longer */
-    fl_refuse_allocation(-1);
-    CHECK(memcmp(image, again, size) == 0);
-    fl_store *loaded = NULL;
-    for (int64_t after = 0; loaded == NULL; after++) {
-        const char *what = NULL;
-        fl_refuse_allocation(after);
-        loaded = fl_image_load(image, size, &result, &what);
-        fl_refuse_allocation(-1);
-        CHECK(what == NULL && (loaded != NULL ? result == FL_OK : result == FL_NO_MEMORY));
-    }
-    fl_store_free(loaded);
-    free(image);
-    free(again);
-
-    fl_store *fresh = NULL;
-    for (int64_t after = 0; fresh == NULL; after++) {
-        fl_refuse_allocation(after);
-        fresh = fl_store_new(layout, method, 2, &result);
-        fl_refuse_allocation(-1);
-        CHECK(fresh != NULL ? result == FL_OK : result == FL_NO_MEMORY);
-    }
-    result = -1;
-    for (int64_t after = 0; result < 0; after++) {
-        fl_refuse_allocation(after);
-        result = fl_new_index(fresh, 50);
-        fl_refuse_allocation(-1);
-        CHECK(result == 0 || (result == FL_NO_MEMORY && fresh->n_indexes == 0));
-    }
-    fl_store_free(fresh);
-
-    for (int64_t after = 0; after < 4; after++) {
-        fl_refuse_allocation(after);
-        result = fl_clear(both.store);
-        fl_refuse_allocation(-1);
-        if (result == FL_OK) {
-            break;
-        }
-        CHECK(result == FL_NO_MEMORY);
-        twin_check(&both);
-    }
-    CHECK(result == FL_OK && fl_written_cells(both.store) == 0);
-    fl_refuse_allocation(0);
-    uint8_t *obs = grab(both.obs_bytes);
-    const fl_read_part part = {both.store->indexes[0], obs};
-    const int64_t cell = 0;
-    CHECK(fl_read(both.store, &part, 1, &cell, NULL, 1, 1, &codecs) == FL_NO_MEMORY);
-    fl_refuse_allocation(-1);
-    free(obs);
-    twin_free(&both);
-}
-
-static void test_codec(const fl_layout *layout, const fl_method *method) {
-    const size_t rows = 20;
-    twin both = twin_new(layout, method, 2, rows, 2, 23);
-    for (size_t step = 0; step < 4 * rows; step++) {
-        int result = FL_CODEC;
-        both.store->wants_compaction = step % 25 == 24;
-        for (int64_t after = 0; result != FL_OK; after++) {
-            const uint64_t written = fl_written_cells(both.store);
-            both.codec.fail_after = after;
-            result = twin_write_row(&both, step % rows);
-            both.codec.fail_after = -1;
-            CHECK(result == FL_OK || (result == FL_CODEC && fl_written_cells(both.store) == written));
-            if (after % 5 == 0) {
-                twin_check(&both);
+    CHECK(failed > 0);
+    /* What fails again and again takes no more memory. */
+    if (!schema->method.references) {
+        const ft_usage before = ft_column_get_usage(both->column);
+        for (size_t k = 0; k < 50; k++) {
+            both->codec.fail_after = 0;
+            const int result = write_row(both, both->next_row, false);
+            CHECK(result == FT_CODEC || result == FT_OK);
+            if (result == FT_OK) {
+                break; /* nothing in it had to be coded */
             }
+            CHECK(ft_column_get_usage(both->column).frame_bytes == before.frame_bytes);
         }
     }
-    twin_check(&both);
-    twin_free(&both);
+    both->codec.fail_after = -1;
+    check_all(both, both->column);
+    pair_free(both);
 }
 
-static void make_noise(twin *both) {
-    for (size_t i = 0; i < both->n_streams * both->obs_bytes; i++) {
-        both->now[i] = (uint8_t)draw(&both->chance);
-    }
+/* -- one change after the other, in trouble at every allocation, or at every call of a codec ------------------------------ */
+
+typedef enum trouble { MEMORY_IS_REFUSED, CODEC_FAILS, CODEC_NEVER_RETURNS, N_TROUBLES } trouble;
+
+/* Something that is done to a column. */
+typedef struct change {
+    int (*make)(pair *both, const struct change *what);
+    size_t row, view;
+    ft_column *other;
+    const ft_chunk *chunk;
+    ft_layout layout;
+} change;
+
+static int make_row(pair *both, const change *what) { return write_row(both, what->row, false); }
+
+static int make_cell(pair *both, const change *what) { return write_cell(both, what->row, 0, both->schema.views - 1); }
+
+static int make_view(pair *both, const change *what) { return write_view(both, what->row, what->view); }
+
+static int make_layout(pair *both, const change *what) { return ft_column_set_layout(both->column, &what->layout, &both->codecs); }
+
+static int make_resumed(pair *both, const change *what) {
+    return ft_column_resume(what->other, what->chunk, ft_chunk_get_info(what->chunk).first_row, 0, &both->codecs);
 }
 
-/* A write that fails gives back what it has stored: many in a row take no more than one, whichever stream fails. */
-static void test_flat(const fl_layout *layout, const fl_method *method) {
-    enum { STREAMS = 5, ROWS = 40, FAILURES = 60 };
-    twin both = twin_new(layout, method, STREAMS, ROWS, 2, 26);
-    size_t most = 0;
-    for (size_t row = 0; row < ROWS; row++) {
-        if (row % 8 < 3) { /* codecs are asked only where frames have nothing to do with each other */
-            make_noise(&both);
-        }
-        CHECK(twin_write_row(&both, row) == FL_OK);
-        const fl_store *store = both.store;
-        const size_t frames = fl_stored_frames(store), bytes = fl_stored_bytes(store), segments = store->log.in_use;
-        const size_t patterns = store->patterns.count;
-        size_t failed = 0;
-        for (; failed < FAILURES; failed++) {
-            make_noise(&both);
-            both.codec.fail_after = (int64_t)below(&both.chance, STREAMS);
-            if (twin_write_row(&both, row) == FL_OK) {
-                break;
-            }
-            /* At most the last group of each stream is stored otherwise than before. */
-            CHECK(store->patterns.count == patterns && store->log.in_use == segments);
-            CHECK(fl_stored_frames(store) <= frames + STREAMS * 2 * layout->depth);
-            CHECK(fl_stored_bytes(store) <= bytes + STREAMS * both.obs_bytes / 2);
-            if (failed % 7 == 0) {
-                twin_check(&both);
-            }
-        }
-        most = failed > most ? failed : most;
-        both.codec.fail_after = -1;
-        twin_check(&both);
+static int make_read(pair *both, const change *what) {
+    uint8_t *outs[FT_MAX_VIEWS] = {both->next, NULL};
+    const int64_t row = (int64_t)what->row, stream = 0;
+    ft_read *read;
+    int result = ft_read_begin(both->column, &row, &stream, 1, outs, &both->codecs, &read);
+    if (result == FT_OK) {
+        result = ft_read_run(read, 2, &both->codecs);
+        ft_read_end(read);
     }
-    CHECK(most > 20);
-    twin_free(&both);
+    return result;
 }
 
-/* A stream may run out of numbers; where old cells are overwritten it goes on. */
-static void test_numbers(void) {
-    twin both = twin_new(&LAYOUTS[0].layout, &METHODS[2], 1, 200, 1, 24);
-    both.store->directory.most = 64;
-    size_t written = 0;
-    int result = FL_OK;
-    while ((result = twin_write_row(&both, written)) == FL_OK) {
-        CHECK(++written < 200);
+/* Make a change, with trouble after so many allocations or calls; whether there was any. */
+static bool is_troubled(pair *both, const change *what, trouble kind, int64_t after) {
+    jmp_buf left;
+    both->codec.leave_to = kind == CODEC_NEVER_RETURNS ? &left : NULL;
+    both->codec.fail_after = kind == MEMORY_IS_REFUSED ? -1 : after;
+    ft_refuse_allocation(kind == MEMORY_IS_REFUSED ? after : -1);
+    volatile int result = FT_CODEC;
+    if (setjmp(left) == 0) {
+        result = what->make(both, what);
     }
-    CHECK(result == FL_NO_NUMBERS && written > 10);
-    twin_check(&both);
-    for (size_t step = 0; step < 500; step++) { /* the oldest first, as a ring does it */
-        result = twin_write_row(&both, step % 10);
-        CHECK(result == FL_OK || result == FL_NO_NUMBERS);
+    if (both->codec.leave_to != NULL && result != FT_OK) {
+        ft_column_abort(both->column);
+        if (what->other != NULL) {
+            ft_column_abort(what->other);
+        }
     }
-    twin_check(&both);
-    CHECK(fl_clear(both.store) == FL_OK);
-    memset(both.plain[0], 0, 200 * both.obs_bytes);
-    CHECK(twin_write_row(&both, 7) == FL_OK);
-    twin_check(&both);
-    twin_free(&both);
+    both->codec.leave_to = NULL;
+    both->codec.fail_after = -1;
+    ft_refuse_allocation(-1);
+    CHECK(result == FT_OK || result == (kind == MEMORY_IS_REFUSED ? FT_NO_MEMORY : FT_CODEC));
+    return result != FT_OK;
 }
 
-/* Damage to what is stored is told, or shows as other bytes: nothing worse. */
-static void test_damage(const fl_layout *layout, const fl_method *method) {
-    twin both = twin_new(layout, method, 2, 40, 2, 25);
-    for (size_t row = 0; row < 60; row++) {
-        CHECK(twin_write_row(&both, row % 40) == FL_OK);
+static size_t make_with_trouble(pair *both, const change *what, trouble kind) {
+    size_t troubles = 0;
+    for (int64_t after = 0; is_troubled(both, what, kind, after); after += 1 + after / 8) {
+        check_all(both, both->column);
+        CHECK(++troubles < 1000);
     }
-    const fl_codecs codecs = {&both.codec, run_encode, run_decode};
-    fl_store *store = both.store;
-    fl_segment *segment = &store->log.segments[store->log.order[0]];
-    uint8_t *saved = grab(segment->used), *out = grab(80 * both.obs_bytes);
-    memcpy(saved, segment->bytes, segment->used);
-    for (int k = 0; k < 400; k++) {
-        for (size_t i = 1 + below(&both.chance, 6); i > 0; i--) {
-            segment->bytes[below(&both.chance, segment->used)] = (uint8_t)draw(&both.chance);
-        }
-        for (int64_t cell = 0; cell < 80; cell++) {
-            const fl_read_part part = {store->indexes[cell & 1], out};
-            const int result = fl_read(store, &part, 1, &cell, NULL, 1, 1, &codecs);
-            CHECK(result == FL_OK || result == FL_DAMAGED);
-        }
-        memcpy(segment->bytes, saved, segment->used);
+    return troubles;
+}
+
+static size_t make_rows(pair *both, size_t first, size_t stop, trouble kind) {
+    size_t troubles = 0;
+    for (size_t row = first; row < stop; row++) {
+        const change what = {.make = make_row, .row = row % both->rows};
+        troubles += make_with_trouble(both, &what, kind);
     }
-    twin_check(&both);
-    free(saved);
-    free(out);
-    twin_free(&both);
+    return troubles;
+}
+
+/* Have another column go on with what is open, and adopt the rest. */
+static void test_resuming(pair *both, trouble kind) {
+    ft_column *other;
+    ft_chunk *open, *last = NULL;
+    CHECK(ft_column_new(&both->schema, both->rows, 16, &other) == FT_OK && ft_column_snapshot(both->column, &open) == FT_OK);
+    const change what = {.make = make_resumed, .other = other, .chunk = open};
+    make_with_trouble(both, &what, kind);
+    for (size_t row = 0; row < both->rows; row += FT_BLOCK_ROWS) {
+        ft_chunk *chunk = ft_column_get_chunk(both->column, row), *copy;
+        if (chunk == NULL || chunk == last) {
+            continue;
+        }
+        last = chunk;
+        const ft_chunk_info of = ft_chunk_get_info(chunk);
+        const char *wrong;
+        CHECK(ft_chunk_open(of.bytes, of.size, keep_bytes, NULL, &copy, &wrong) == FT_OK);
+        CHECK(ft_column_adopt(other, copy, of.first_row) == FT_OK);
+    }
+    check_all(both, other);
+    ft_chunk_drop(open);
+    ft_column_free(other);
+}
+
+/* Rows of a second lap whose views are written one after the other, or only one of them, and whatever may come in between. */
+static size_t make_views_apart(pair *both, size_t first, size_t stop, trouble kind) {
+    const ft_layout layout = both->schema.layout, whole = {layout.item, 1, 1, both->obs_bytes, 1, 0, false, false};
+    const change to_whole = {.make = make_layout, .layout = whole}, back = {.make = make_layout, .layout = layout};
+    size_t troubles = 0;
+    for (size_t row = first; row < stop; row++) {
+        const size_t view = row % 4 == 0;
+        const change part = {.make = make_view, .row = row, .view = view}, rest = {.make = make_view, .row = row, .view = !view};
+        const change cell = {.make = make_cell, .row = row}, read = {.make = make_read, .row = row};
+        troubles += make_with_trouble(both, &part, kind);
+        check_all(both, both->column);
+        if (kind != CODEC_NEVER_RETURNS) {
+            make_with_trouble(both, &read, kind);
+        }
+        if (row % 7 == 2) {
+            troubles += make_with_trouble(both, &to_whole, kind) + make_with_trouble(both, &back, kind);
+        } else if (row % 7 == 4) { /* some streams of what is missing */
+            troubles += make_with_trouble(both, &cell, kind);
+        } else if (row % 7 == 6) { /* another row */
+            troubles += make_rows(both, row - 9, row - 8, kind);
+        }
+        check_all(both, both->column);
+        if (row % 5 != 1) { /* else never: row 31, for one, is the last of its block */
+            troubles += make_with_trouble(both, &rest, kind);
+        }
+    }
+    return troubles;
+}
+
+static void test_troubles(const ft_schema *schema, trouble kind, uint64_t seed) {
+    pair *both = pair_new(schema, 56, 16, seed);
+    size_t troubles = make_rows(both, 0, 26, kind); /* a chunk is sealed on the way */
+    static const size_t AGAIN[] = {3, 20, 25, 47};  /* sealed, open, the last one, and one in another block further on */
+    for (size_t k = 0; k < sizeof AGAIN / sizeof *AGAIN; k++) {
+        if (AGAIN[k] == 47) {
+            test_resuming(both, kind);
+        }
+        troubles += make_rows(both, AGAIN[k], AGAIN[k] + 1, kind);
+    }
+    const ft_layout whole = {schema->layout.item, 1, 1, both->obs_bytes, 1, 0, false, false};
+    const change to_whole = {.make = make_layout, .layout = whole}, back = {.make = make_layout, .layout = schema->layout};
+    troubles += make_with_trouble(both, &to_whole, kind);
+    both->schema.layout = whole;
+    troubles += make_rows(both, 48, 51, kind);
+    troubles += make_with_trouble(both, &back, kind);
+    both->schema.layout = schema->layout;
+    troubles += make_rows(both, 51, 58, kind); /* the ring is complete on the way */
+    const change part = {.make = make_cell, .row = 2}, read = {.make = make_read, .row = 4}, read_open = {.make = make_read, .row = 1};
+    troubles += make_with_trouble(both, &part, kind); /* the rest of that row stays as it was in the last lap */
+    if (kind != CODEC_NEVER_RETURNS) { /* a read that is given up is never ended */
+        make_with_trouble(both, &read, kind);
+        make_with_trouble(both, &read_open, kind);
+    }
+    troubles += make_rows(both, 3, 20, kind);
+    if (schema->views == 2) {
+        troubles += make_views_apart(both, 20, 36, kind);
+    }
+    check_all(both, both->column);
+    CHECK(troubles > 5 || (schema->method.references && kind != MEMORY_IS_REFUSED));
+    pair_free(both);
+}
+
+/* What cannot be made, or opened, for want of memory. */
+static void test_making(const ft_schema *schema) {
+    int result = FT_NO_MEMORY;
+    pair *both = pair_new(schema, 20, 16, 3);
+    for (size_t row = 0; row < 9; row++) {
+        CHECK(write_row(both, row, false) == FT_OK);
+    }
+    for (int64_t after = 0; result != FT_OK; after++) {
+        ft_column *column;
+        ft_refuse_allocation(after);
+        result = ft_column_new(schema, 20, 16, &column);
+        CHECK((column != NULL) == (result == FT_OK) && (result == FT_OK || (result == FT_NO_MEMORY && ft_get_refused_bytes() > 0)));
+        ft_column_free(column);
+    }
+    result = FT_NO_MEMORY;
+    for (int64_t after = 0; result != FT_OK; after++) {
+        ft_chunk *chunk, *other;
+        const char *what;
+        ft_refuse_allocation(after);
+        result = ft_column_snapshot(both->column, &chunk);
+        CHECK((chunk != NULL) == (result == FT_OK) && (result == FT_OK || result == FT_NO_MEMORY));
+        if (chunk != NULL) {
+            const ft_chunk_info of = ft_chunk_get_info(chunk);
+            ft_refuse_allocation(0);
+            CHECK(ft_chunk_open(of.bytes, of.size, keep_bytes, NULL, &other, &what) == FT_NO_MEMORY && other == NULL && what == NULL);
+        }
+        ft_chunk_drop(chunk);
+    }
+    ft_refuse_allocation(-1);
+    check_all(both, both->column);
+    pair_free(both);
 }
 
 void test_failures(void) {
     static const size_t layouts[] = {0, 2, 4, 7, 10};
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        const fl_layout *layout = &LAYOUTS[layouts[i]].layout;
-        for (size_t j = 0; j < 3; j++) {
-            test_memory(layout, &METHODS[j]);
-            test_memory_elsewhere(layout, &METHODS[j]);
-            test_codec(layout, &METHODS[j]);
-            test_flat(layout, &METHODS[j]);
-            test_damage(layout, &METHODS[j]);
+    for (size_t layout = 0; layout < N_LAYOUTS; layout++) {
+        for (size_t method = 0; method < N_METHODS; method++) {
+            for (uint64_t seed = 0; seed < 4; seed++) {
+                const ft_schema schema = {LAYOUTS[layout].layout, METHODS[method], 1 + seed % 3, 1 + seed % 2};
+                test_failing_rows(&schema, 1000 * layout + 100 * method + seed);
+            }
         }
     }
-    test_numbers();
-    const fl_limits usual = fl_limits_in_use;
-    fl_limits_in_use = SMALL_LIMITS; /* many more allocations */
-    for (size_t j = 0; j < 3; j++) {
-        test_memory(&LAYOUTS[0].layout, &METHODS[j]);
-        test_memory_elsewhere(&LAYOUTS[0].layout, &METHODS[j]);
-        test_codec(&LAYOUTS[2].layout, &METHODS[j]);
-        test_flat(&LAYOUTS[0].layout, &METHODS[j]);
-        test_flat(&LAYOUTS[2].layout, &METHODS[j]);
+    for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++) {
+        for (size_t method = 0; method < N_METHODS; method++) {
+            const ft_schema schema = {LAYOUTS[layouts[k]].layout, METHODS[method], 2, 1 + (k + method) % 2};
+            test_making(&schema);
+            for (trouble kind = 0; kind < N_TROUBLES; kind++) {
+                test_troubles(&schema, kind, 10 * k + method);
+            }
+        }
     }
-    fl_limits_in_use = usual;
 }

@@ -21,24 +21,24 @@ static void test_one_patch(chance *from, size_t size, size_t row) {
         change_frame(from, now, size, row);
     }
     const size_t room = 2 + below(from, 2 * size + 40), pos = below(from, 9);
-    uint8_t *patch = exactly(pos + room + FL_READ_AHEAD);
+    uint8_t *patch = exactly(pos + room + FT_READ_AHEAD);
     uint32_t row_above = (uint32_t)below(from, 3);
-    const size_t end = fl_active->encode(before, now, size, row, zeros, &row_above, patch, pos, pos + room);
-    if (end == FL_NO_PATCH) {
+    const size_t end = ft_active->encode(before, now, size, row, zeros, &row_above, patch, pos, pos + room);
+    if (end == FT_NO_PATCH) {
         CHECK(room < 2 * size + 16 || size > 40000); /* else there would have been room for a copy of the frame */
     } else {
-        const size_t length = fl_patch_length(patch + pos, end - pos);
+        const size_t length = ft_measure_patch(patch + pos, end - pos);
         CHECK(end <= pos + room && length == end - pos);
-        CHECK(fl_patch_length(patch + pos, length - 1) == 0);
-        uint8_t *frame = exactly(size + FL_WRITE_AHEAD);
-        const bool alone = fl_patch_stands_alone(patch + pos, length);
+        CHECK(ft_measure_patch(patch + pos, length - 1) == 0);
+        uint8_t *frame = exactly(size + FT_WRITE_AHEAD);
+        const bool alone = ft_patch_stands_alone(patch + pos, length);
         CHECK(!alone || row > 0);
         if (alone) {
             fill_by_chance(from, frame, size);
         } else {
             memcpy(frame, before, size);
         }
-        CHECK(fl_active->apply(patch + pos, length, frame, size, row));
+        CHECK(ft_active->apply(patch + pos, length, frame, size, row));
         CHECK(memcmp(frame, now, size) == 0);
         free(frame);
     }
@@ -73,13 +73,13 @@ static void test_moving_bytes(void) {
         const size_t first = below(&from, block - width + 1);
         uint8_t *blocks = exactly(count * block), *packed = exactly(count * width), *again = exactly(count * block);
         fill_by_chance(&from, blocks, count * block);
-        fl_active->gather(blocks, count, block, first, width, packed);
+        ft_active->gather(blocks, count, block, first, width, packed);
         for (size_t i = 0; i < count; i++) {
             CHECK(memcmp(packed + i * width, blocks + i * block + first, width) == 0);
         }
         memcpy(again, blocks, count * block);
         fill_by_chance(&from, packed, count * width);
-        fl_active->scatter(packed, count, block, first, width, again);
+        ft_active->scatter(packed, count, block, first, width, again);
         for (size_t i = 0; i < count; i++) {
             CHECK(memcmp(packed + i * width, again + i * block + first, width) == 0);
             memcpy(again + i * block + first, blocks + i * block + first, width);
@@ -94,7 +94,7 @@ static void test_moving_bytes(void) {
         const size_t rows = 1 + below(&from, 40), columns = 1 + below(&from, 40), item = items[below(&from, 4)];
         uint8_t *source = exactly(rows * columns * item), *target = exactly(rows * columns * item);
         fill_by_chance(&from, source, rows * columns * item);
-        fl_active->transpose(source, target, rows, columns, item);
+        ft_active->transpose(source, target, rows, columns, item);
         for (size_t r = 0; r < rows; r++) {
             for (size_t c = 0; c < columns; c++) {
                 CHECK(memcmp(target + (c * rows + r) * item, source + (r * columns + c) * item, item) == 0);
@@ -115,13 +115,13 @@ static void test_moved_words(void) {
             memcpy(now + 4 * i, before + 4 * i + 1, 3);
             now[4 * i + 3] = (uint8_t)draw(&from);
         }
-        CHECK(fl_active->moved_words(now, before, pixels, newest, same));
+        CHECK(ft_active->moved_words(now, before, pixels, newest, same));
         CHECK(memcmp(same, now, 4 * pixels) == 0);
         for (size_t i = 0; i < pixels; i++) {
             CHECK(newest[i] == now[4 * i + 3]);
         }
         now[4 * below(&from, pixels) + below(&from, 3)] ^= (uint8_t)(1 + below(&from, 255));
-        CHECK(!fl_active->moved_words(now, before, pixels, newest, same));
+        CHECK(!ft_active->moved_words(now, before, pixels, newest, same));
         free(before);
         free(now);
         free(newest);
@@ -136,7 +136,7 @@ static void test_copy(void) {
         uint8_t *source = exactly(source_at + size), *target = exactly(target_at + size);
         fill_by_chance(&from, source, source_at + size);
         memset(target, MARK, target_at + size);
-        fl_active->copy(target + target_at, source + source_at, size);
+        ft_active->copy(target + target_at, source + source_at, size);
         CHECK(memcmp(target + target_at, source + source_at, size) == 0);
         for (size_t i = 0; i < target_at; i++) {
             CHECK(target[i] == MARK);
@@ -152,15 +152,15 @@ static void test_nonsense(void) {
     for (int k = 0; k < 20000; k++) {
         const size_t size = 1 + below(&from, 300), row = one_in(&from, 2) ? 0 : below(&from, size + 3);
         const size_t length = below(&from, 40);
-        uint8_t *patch = exactly(length + FL_READ_AHEAD), *frame = exactly(size + FL_WRITE_AHEAD + BEYOND);
+        uint8_t *patch = exactly(length + FT_READ_AHEAD), *frame = exactly(size + FT_WRITE_AHEAD + BEYOND);
         fill_by_chance(&from, patch, length);
         if (length > 2 && one_in(&from, 2)) {
             patch[2] = 253;
         }
-        memset(frame + size + FL_WRITE_AHEAD, MARK, BEYOND);
-        fl_active->apply(patch, length, frame, size, row);
+        memset(frame + size + FT_WRITE_AHEAD, MARK, BEYOND);
+        ft_active->apply(patch, length, frame, size, row);
         for (size_t i = 0; i < BEYOND; i++) {
-            CHECK(frame[size + FL_WRITE_AHEAD + i] == MARK);
+            CHECK(frame[size + FT_WRITE_AHEAD + i] == MARK);
         }
         free(patch);
         free(frame);
@@ -176,7 +176,7 @@ void test_kernels(void) {
 }
 
 void test_kernels_agree(void) {
-    const fl_kernels *one = fl_kernels_named("baseline"), *other = fl_best_kernels();
+    const ft_kernels *one = ft_find_kernels("baseline"), *other = ft_find_best_kernels();
     chance from = {5};
     for (int k = 0; k < 3000; k++) {
         const size_t size = 1 + below(&from, 3000), row = one_in(&from, 3) ? 0 : below(&from, size);
@@ -190,7 +190,7 @@ void test_kernels_agree(void) {
             one->encode(before, now, size, row, zeros, &row_above[0], patches[0], 0, 2 * size + 40),
             other->encode(before, now, size, row, zeros, &row_above[1], patches[1], 0, 2 * size + 40),
         };
-        CHECK(ends[0] == ends[1] && row_above[0] == row_above[1] && ends[0] != FL_NO_PATCH);
+        CHECK(ends[0] == ends[1] && row_above[0] == row_above[1] && ends[0] != FT_NO_PATCH);
         CHECK(memcmp(patches[0], patches[1], ends[0]) == 0);
         free(before);
         free(now);
@@ -213,7 +213,7 @@ void test_tree(void) {
             values[i] = one_in(&from, 3) ? 0.0 : (double)below(&from, 1000);
             plain[leaves[i]] = values[i];
         }
-        fl_tree_set(sums, LEAVES, leaves, values, count);
+        ft_tree_set_leaves(sums, LEAVES, leaves, values, count);
         double total = 0.0;
         for (size_t i = 0; i < LEAVES; i++) {
             total += plain[i];
@@ -227,7 +227,7 @@ void test_tree(void) {
             while (sum + plain[expected] <= target) {
                 sum += plain[expected++];
             }
-            fl_tree_find(sums, LEAVES, &target, &found, 1);
+            ft_tree_find_leaves(sums, LEAVES, &target, &found, 1);
             CHECK(found == expected);
         }
     }

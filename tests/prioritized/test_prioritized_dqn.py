@@ -19,7 +19,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from sb3_extra_buffers.compressed.buffers import CompressedReplayBuffer
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.compressed.choose import compressed_kwargs
 from sb3_extra_buffers.compressed.prioritized import (
     CompressedDictPrioritizedReplayBuffer,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_extra_buffers.compressed.sum_tree import SumTree
 from sb3_extra_buffers.storage._core import find_leaves, set_leaves
+from sb3_extra_buffers.storage.sum_tree import SumTree
 
 Floats = npt.NDArray[np.float64]
 

@@ -39,7 +39,7 @@ print(*sorted(set(sys.modules) - core), sep=" ")
 def test_nothing_is_imported_before_it_is_needed() -> None:
     done = subprocess.run([sys.executable, "-c", IN_THREE_STEPS], capture_output=True, text=True, check=True)
     _, by_core, by_recording = (set(line.split(" ")) for line in done.stdout.splitlines())
-    assert "sb3_extra_buffers.compressed.buffers" in by_core
+    assert "sb3_extra_buffers.compressed.replay" in by_core
     assert not [name for name in by_core if name.startswith("sb3_extra_buffers.recording")]
     assert not by_core & set(HEAVY)
     assert "sb3_extra_buffers.recording.viewer" in by_recording

@@ -5,38 +5,22 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from store_kit import Watched, limits
+from frames_kit import Watched, run_program
 
-import sb3_extra_buffers
 from sb3_extra_buffers.codecs.base import ByteArray
 from sb3_extra_buffers.codecs.deflate import GzipCodec
-from sb3_extra_buffers.storage import CompressedArray, StoreLock
-from sb3_extra_buffers.storage._core import READ_AHEAD, WRITE_AHEAD, Store, apply_patch, encode_patch, set_limits
+from sb3_extra_buffers.storage import CompressedArray, StorageError, StoreLock
+from sb3_extra_buffers.storage._core import READ_AHEAD, WRITE_AHEAD, FrameColumn, apply_patch, encode_patch
 from sb3_extra_buffers.storage.layout import FrameLayout
 
 HUGE = [2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - WRITE_AHEAD, 2**64 - 1, -1]
-
-
-def in_a_child(program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that may take the interpreter with it."""
-    source = str(Path(sb3_extra_buffers.__file__).parents[1])
-    return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r})\n{program}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 EVERY_MEMBER = """
@@ -44,7 +28,7 @@ import numpy as np
 from sb3_extra_buffers.storage import _core
 
 kinds = [kind for kind in vars(_core).values() if isinstance(kind, type) and kind.__module__ == _core.__name__]
-assert _core.Store in kinds
+assert {_core.FrameColumn, _core.Table, _core.PlainColumn, _core.Chunk, _core.Reading} <= set(kinds)
 numbers = np.zeros(1, np.int64)
 arguments = [(), (0,), (1,), (0, numbers), (0, numbers, numbers), (0, 0, numbers), (numbers, None, 0, numbers), (numbers,)]
 for kind in kinds:
@@ -67,22 +51,26 @@ print("alive")
 
 
 def test_what_new_makes_can_be_used_or_is_not_made() -> None:
-    done = in_a_child(EVERY_MEMBER)
-    assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr
+    assert run_program(EVERY_MEMBER) == "alive"
 
 
-def make_core(codec: Any, n_streams: int = 1, **changes: Any) -> Store:
+def make_core(codec: Any, n_envs: int = 1, rows: int = 20, **changes: Any) -> FrameColumn:
     layout = FrameLayout.whole((4, 16), 1)
-    options = {"frame_codec": codec, "group_codec": None, "references": False, "shift": 0, "lock": StoreLock()}
-    return Store(layout, n_streams, **{**options, **changes})
+    options = {"frame_codec": codec, "group_codec": None, "references": False, "shift": 0, "lock": StoreLock(), **changes}
+    return FrameColumn(rows, n_envs, 1, 16, layout, np.dtype(np.uint8), **options)
 
 
-def test_a_store_is_made_once_and_whole() -> None:
+def read(core: FrameColumn, row: int) -> np.ndarray:
+    out = np.empty((1, 4, 16), np.uint8)
+    core.read(np.array([row]), np.zeros(1, np.int64), out)
+    return out
+
+
+def test_a_column_is_made_once_and_whole() -> None:
     core = make_core(GzipCodec())
-    core.new_index(3)
-    core.__init__(FrameLayout.whole((9, 9), 1), 7, GzipCodec(), None, False, 0, StoreLock())  # type: ignore[misc]
-    assert core.n_streams == 1 and core.cells(0) == 3
-    for attempt in (lambda: Store.__new__(Store), lambda: copy.copy(core), lambda: pickle.loads(pickle.dumps(core))):
+    core.__init__()  # type: ignore[misc]
+    assert (core.rows, core.n_envs, core.views) == (20, 1, 1)
+    for attempt in (lambda: FrameColumn.__new__(FrameColumn), lambda: copy.copy(core), lambda: pickle.dumps(core)):  # type: ignore[call-arg]
         with pytest.raises(TypeError):
             attempt()
 
@@ -91,48 +79,31 @@ def test_a_store_is_made_once_and_whole() -> None:
 def test_sizes_at_the_edge(number: int) -> None:
     """Each is refused, or does nothing that it should not."""
     core = make_core(GzipCodec(), 2)
-    core.new_index(6)
-    obs, rows = np.ones((2, 4, 16), np.uint8), np.zeros(1, np.int64)
-    core.write(0, 0, obs)
-    refused = (OverflowError, IndexError, ValueError, MemoryError)
+    obs = np.ones((2, 4, 16), np.uint8)
+    core.write(0, obs)
+    refused = (OverflowError, IndexError, ValueError, MemoryError, StorageError)
     calls = [
-        lambda: core.write(number, 0, obs),
-        lambda: core.write(0, number, obs),
-        lambda: core.write_cells(number, np.zeros(1, np.int64), obs[:1]),
-        lambda: core.read(rows, None, number, np.empty((1, 4, 16), np.uint8)),
-        lambda: core.cells(number),
+        lambda: core.write(number, obs),
+        lambda: core.write(0, obs, number),
+        lambda: core.write(0, obs[:1], envs=[number]),
+        lambda: core.read([0], [0], np.empty((1, 4, 16), np.uint8), number),
+        lambda: core.read([number], [0], np.empty((1, 4, 16), np.uint8)),
+        lambda: core.read([0], [number], np.empty((1, 4, 16), np.uint8)),
         lambda: core.last_observation(number),
-        lambda: core.image(number),
-        lambda: core.announce_read(number),
-        lambda: core.new_index(number if number < 1 else max(number, 2**60)),  # not to take what can be had
-        lambda: setattr(core, "patience", number),
+        lambda: core.set_patience(number),
+        lambda: core.adopt(b"", number),
         lambda: make_core(GzipCodec(), 2**40 if number in (2**31, 2**32) else number),
+        lambda: make_core(GzipCodec(), rows=number if number < 1 else max(number, 2**60)),  # not to take what can be had
         lambda: make_core(GzipCodec(), references=True, shift=number),
-        lambda: FrameLayout((4, number), 1, 0, 1) and core.rebuild(FrameLayout((4, number), 1, 0, 1)),
+        lambda: core.set_layout(FrameLayout((4, number), 1, 0, 1)),
     ]
     for call in calls:
         with suppress(refused):
             call()
-    if -(2**63) <= number < 2**63:
-        cells = np.array([number], np.int64)
-        if number:
-            with pytest.raises(IndexError):
-                core.write_cells(0, cells, obs[:1])
-            assert not core.read(cells, None, 0, np.empty((1, 4, 16), np.uint8))
-            assert not core.read(rows, cells, 0, np.empty((1, 4, 16), np.uint8))
-    out = np.empty((2, 4, 16), np.uint8)
-    assert core.read(np.arange(2), None, 0, out) and (out == 1).all()
-    assert not core.write(1, 0, obs + np.uint8(1)), "a layout without a stack is never in doubt"
-
-
-def test_all_the_patience_there_is() -> None:
-    """A sum with it must not begin again at 0."""
-    core = Store(FrameLayout((4, 16), 1, 0, 1), 1, GzipCodec(), None, False, 0, StoreLock())
-    core.new_index(50)
-    core.patience = 2**64 - 1
-    rng = np.random.default_rng(0)
-    for row in range(50):
-        assert not core.write(row, 0, rng.integers(1, 256, (1, 4, 16), dtype=np.uint8))
+    if number:
+        assert (read(core, 0) == 1).all()
+    core.write(1, obs + np.uint8(1))
+    assert (read(core, 1) == 2).all()
 
 
 PATCHES_OF_ANY_SIZE = """
@@ -156,8 +127,7 @@ print("alive")
 
 
 def test_patches_of_any_size() -> None:
-    done = in_a_child(PATCHES_OF_ANY_SIZE)
-    assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr
+    assert run_program(PATCHES_OF_ANY_SIZE) == "alive"
 
 
 def test_a_frame_that_is_too_small_for_a_patch_is_refused() -> None:
@@ -174,32 +144,12 @@ def test_a_frame_that_is_too_small_for_a_patch_is_refused() -> None:
             encode_patch(frame[:8], frame[:8], out=np.zeros(40, np.uint8), **given)  # type: ignore[arg-type]
 
 
-def test_limits_have_names_and_bounds() -> None:
-    before = set_limits()
-    with pytest.raises(TypeError, match=r"no limit 'nothing'; there are first_room, block_rows, .*frame_numbers"):
-        set_limits(nothing=1)
-    for name in before:
-        for number in (-1, 0, 2**63, 2**64 - 1, 2**64):
-            with pytest.raises(ValueError, match=f"{name} must be from"):
-                set_limits(**{name: number})
-    assert set_limits() == before
-    for name in before:
-        with limits(**{name: 128}):
-            array = CompressedArray((5, 1), np.uint8, (8, 8))
-            for row in range(5):
-                array[row] = row
-            assert (array[:, 0, 0, 0] == np.arange(5)).all()
-
-
-@pytest.mark.parametrize(
-    ("cells", "told"),
-    [(2**50, f"{2**52:,} bytes"), (2**60, f"{2**62:,} bytes"), (2**62, "more bytes than can be"), (2**63 - 1, "more bytes")],
-)
-def test_an_index_that_is_too_large(cells: int, told: str) -> None:
-    with pytest.raises(MemoryError, match=f"out of memory: {told}"):
-        make_core(GzipCodec()).new_index(cells)
-    with pytest.raises(MemoryError, match=f"out of memory: {told}"):
-        CompressedArray((cells, 1, 8, 8), np.uint8, (8, 8))
+@pytest.mark.parametrize("rows", [2**56, 2**59])
+def test_a_column_that_is_too_large(rows: int) -> None:
+    with pytest.raises(MemoryError, match=r"out of memory: [0-9,]+ bytes"):
+        make_core(GzipCodec(), rows=rows)
+    with pytest.raises(MemoryError, match="out of memory"):
+        CompressedArray((rows, 1, 8, 8), np.uint8, (8, 8))
 
 
 # -- what codecs are given ----------------------------------------------------------------------------------------------------
@@ -230,33 +180,31 @@ class Keeper(Watched):
 
 
 def test_a_codec_may_keep_what_it_is_given() -> None:
-    """Whatever becomes of the store: nothing of others shows there, and nobody else sees what is written there."""
+    """Whatever becomes of the column: nothing of others shows there, and nobody else sees what is written there."""
     rng = np.random.default_rng(0)
     codec = Keeper()
     core = make_core(codec)
-    core.new_index(20)
     twin = rng.integers(0, 3, (20, 1, 4, 16), dtype=np.uint8)
     obs = np.empty((1, 4, 16), np.uint8)
     for row in range(20):
         obs[:] = twin[row]
-        core.write(row, 0, obs)
-    out = np.empty((1, 4, 16), np.uint8)
+        core.write(row, obs)
     for row in (3, 7, 11):
         codec.fails = True
         with pytest.raises(KeyboardInterrupt):
-            core.read(np.array([row]), None, 0, out)
+            read(core, row)
         codec.fails = False
-        assert core.read(np.array([row + 1]), None, 0, out) and (out == twin[row + 1]).all()
+        assert (read(core, row + 1) == twin[row + 1]).all()
     codec.check()
     for array, _ in codec.kept:
         array[:] = 255
     for row in range(20):
-        assert core.read(np.array([row]), None, 0, out) and (out == twin[row]).all()
+        assert (read(core, row) == twin[row]).all()
     for array, held in codec.kept:
         array[:] = np.frombuffer(held, np.uint8)
     core.clear()
     for row in range(20):
-        core.write(row, 0, twin[-1 - row])
+        core.write(row, twin[-1 - row])
     del core
     gc.collect()
     codec.check()
@@ -283,10 +231,9 @@ def arrays_in(traceback: TracebackType | None) -> list[np.ndarray]:
 
 def test_a_traceback_keeps_no_memory_that_is_gone() -> None:
     core = make_core(Interrupted())
-    core.new_index(2)
-    core.write(0, 0, np.ones((1, 4, 16), np.uint8))
+    core.write(0, np.ones((1, 4, 16), np.uint8))
     with pytest.raises(KeyboardInterrupt) as caught:
-        core.read(np.zeros(1, np.int64), None, 0, np.empty((1, 4, 16), np.uint8))
+        read(core, 0)
     of_codecs = [array for array in arrays_in(caught.tb) if array.ndim == 1 and array.dtype == np.uint8]
     assert len(of_codecs) > 3
     for array in of_codecs:
@@ -302,7 +249,6 @@ def test_a_codec_that_makes_its_output_smaller_is_refused() -> None:
             out.resize(3, refcheck=False)
 
     core = make_core(Shrinks())
-    core.new_index(1)
-    core.write(0, 0, np.ones((1, 4, 16), np.uint8))
+    core.write(0, np.ones((1, 4, 16), np.uint8))
     with pytest.raises(ValueError, match="from 64 to 3 bytes"):
-        core.read(np.zeros(1, np.int64), None, 0, np.empty((1, 4, 16), np.uint8))
+        read(core, 0)

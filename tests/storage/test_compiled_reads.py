@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames_kit import Ring, make_column, split_by, watch_codecs
 from observation_streams import Stack, Stream
-from store_kit import Ring, make_store, never_give_up_stack, store_by, watch_codecs
 
 from sb3_extra_buffers.storage import CompressedArray
 from sb3_extra_buffers.storage.layout import FrameLayout
@@ -31,16 +31,16 @@ rng = np.random.default_rng(0)
 for size in (1, 3, 8, 31, 32, 33, 64, 100):
     rows = 40
     array = CompressedArray((rows, 1), np.uint8, (size, 1), compression_method="delta")
-    store = array._store
-    store.core.rebuild(FrameLayout((size, 1), 1, 0, size))
-    store.next_look = 0
+    column = array._frames
+    column.set_layout(FrameLayout((size, 1), 1, 0, size))
+    column.next_look = 0
     frames = np.repeat(rng.integers(0, 2, (rows, 1), dtype=np.uint8), size, 1)
     frames[rng.random(frames.shape) < 0.1] += 1
     for row in range(rows):
         array[row] = frames[row].reshape(1, size, 1)
     for count in range(1, rows):
         out = memory[page - count * size : page].reshape(count, size, 1)
-        assert store.read(np.arange(count), None, array._index, out)
+        column.read(np.arange(count), np.zeros(count, np.int64), out)
         np.testing.assert_array_equal(out[:, :, 0], frames[:count])
 print("untouched")
 """
@@ -81,75 +81,89 @@ def test_every_way_to_index(depth: int) -> None:
         other[:] = twin
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"rows": [0, 1]},
-        {"rows": None},
-        {"rows": np.arange(2, dtype=np.int32)},
-        {"rows": np.arange(4)[::2]},
-        {"rows": np.arange(2)[:, None]},
-        {"columns": np.arange(3)},
-        {"columns": [0, 1]},
-        {"columns": np.zeros(2)},
-        {"index": 2},
-        {"index": -1},
-        {"out": np.zeros((2, 9, 7), np.uint8)},
-        {"out": np.zeros((3, 9, 8), np.uint8)},
-        {"out": np.zeros((9, 8, 2), np.uint8).transpose(2, 0, 1)},
-        {"out": np.broadcast_to(np.uint8(0), (2, 9, 8))},
-        {"out": None},
-        {"other": 2},
-        {"other": 1, "other_out": None},
-    ],
-    ids=str,
-)
-def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
+WRONG_READS: list[dict[str, Any]] = [
+    {"rows": None},
+    {"rows": np.arange(3)},
+    {"rows": np.arange(2)[:, None]},
+    {"rows": np.array([0, 4])},
+    {"rows": np.array([0, -1])},
+    {"rows": [0, 2**63]},
+    {"envs": np.arange(3)},
+    {"envs": np.array([0, 2])},
+    {"envs": np.array([0, -(2**62)])},
+    {"envs": [0, "a"]},
+    {"view": 2},
+    {"view": -1},
+    {"view": 2**70},
+    {"out": np.zeros((2, 9, 7), np.uint8)},
+    {"out": np.zeros((3, 9, 8), np.uint8)},
+    {"out": np.zeros((9, 8, 2), np.uint8).transpose(2, 0, 1)},
+    {"out": np.broadcast_to(np.uint8(0), (2, 9, 8))},
+    {"out": None},
+    {"out": bytearray(144)},
+    {"other_out": np.zeros((1, 9, 8), np.uint8)},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_READS, ids=str)
+def test_wrong_reads_are_refused(wrong: dict[str, Any]) -> None:
     """Before anything is read: what the core takes for granted has been looked at."""
     stream = Stream(0, 2, (9, 8), np.uint8, "game")
-    store, (one, _) = make_store(stream, "delta", rows=4)
-    store.write_row(0, one, stream.step()[0])
-    usual: dict[str, Any] = {
-        "rows": np.zeros(2, np.int64),
-        "columns": np.arange(2),
-        "index": one,
-        "out": np.zeros((2, 9, 8), "u1"),
-    }
-    assert store.core.read(**usual)
-    with pytest.raises((ValueError, TypeError, IndexError)):
-        store.core.read(**{**usual, **wrong})
-    assert store.core.read(**usual), "and it goes on"
-
-
-@pytest.mark.parametrize(
-    ("row", "index", "obs", "others"),
-    [
-        (0, 0, None, ()),
-        (0, 0, [[0]], ()),
-        (0, 0, np.zeros((2, 9, 7), np.uint8), ()),
-        (0, 0, np.zeros((1, 9, 8), np.uint8), ()),
-        (0, 0, np.zeros((2, 9, 8), np.uint16), ()),
-        (0, 0, np.zeros((2, 72), np.uint8), ()),
-        (4, 0, np.zeros((2, 9, 8), np.uint8), ()),
-        (-1, 0, np.zeros((2, 9, 8), np.uint8), ()),
-        (1 << 62, 0, np.zeros((2, 9, 8), np.uint8), ()),
-        (0, 2, np.zeros((2, 9, 8), np.uint8), ()),
-        (0, 0, np.zeros((2, 9, 8), np.uint8), (1, None)),
-        (0, 0, np.zeros((2, 9, 8), np.uint8), (2, np.zeros((2, 9, 8), np.uint8))),
-        (0, 0, np.zeros((2, 9, 8), np.uint8), (1, np.zeros((2, 9, 7), np.uint8))),
-    ],
-)
-def test_wrong_writes_are_refused(row: int, index: int, obs: Any, others: tuple[Any, ...]) -> None:
-    stream = Stream(0, 2, (9, 8), np.uint8, "game")
     ring = Ring(stream, "delta", rows=4)
+    ring.add(3)
+    usual: dict[str, Any] = {"rows": np.zeros(2, np.int64), "envs": np.arange(2), "out": np.zeros((2, 9, 8), "u1")}
+    ring.frames.read(**usual)
+    with pytest.raises((ValueError, TypeError, IndexError, OverflowError)):
+        ring.frames.read(**{**usual, **wrong})
+    ring.frames.read(**usual)
+    np.testing.assert_array_equal(usual["out"], ring.twins[0, 0])
+    ring.check()
+
+
+def test_one_view_has_no_other() -> None:
+    column = make_column((9, 8), rows=4, views=1)
+    out = np.zeros((1, 9, 8), np.uint8)
+    for call in (lambda: column.read([0], [0], out, 1), lambda: column.read([0], [0], out, 0, out.copy())):
+        with pytest.raises(IndexError):
+            call()
+    for write in (lambda: column.write(0, out, 1), lambda: column.write(0, out, 0, out)):
+        with pytest.raises(IndexError):
+            write()
+    column.read([0, 3], [0, 0], np.empty((2, 9, 8), np.uint8))  # lists and other integers are taken, too
+    column.read(np.zeros(1, np.uint8), np.zeros(4, np.int16)[::4], out)
+
+
+GOOD = np.ones((2, 9, 8), np.uint8)
+WRONG_WRITES: list[dict[str, Any]] = [
+    {"obs": None},
+    {"obs": [[0]]},
+    {"obs": np.zeros((2, 9, 7), np.uint8)},
+    {"obs": np.zeros((1, 9, 8), np.uint8)},
+    {"obs": np.zeros((2, 9, 8), np.uint16)},
+    {"obs": np.zeros((2, 72), np.uint8)},
+    {"row": 4},
+    {"row": -1},
+    {"row": 1 << 62},
+    {"row": 1 << 70},
+    {"view": 2},
+    {"view": -1},
+    {"other": np.zeros((2, 9, 7), np.uint8)},
+    {"envs": [0]},
+    {"envs": [0, 0]},
+    {"envs": [0, 2]},
+    {"envs": [-1, 0]},
+    {"envs": [0.0, 1.0]},
+    {"envs": [[0, 1]]},
+    {"envs": np.array([0, 2**63], np.uint64)},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_WRITES, ids=str)
+def test_wrong_writes_are_refused(wrong: dict[str, Any]) -> None:
+    ring = Ring(Stream(0, 2, (9, 8), np.uint8, "game"), "delta", rows=4)
     ring.add(6)
-    with pytest.raises((ValueError, TypeError, IndexError)):
-        ring.store.core.write(row, index, obs, *others)
-    with pytest.raises(TypeError, match="None"):
-        ring.store.core.write(0, 0, None)
-    for cells in (np.array([0, 2]), np.array([8]), np.array([-1]), np.array([[0, 1]]), None):
-        with pytest.raises((ValueError, TypeError, IndexError)):
-            ring.store.core.write_cells(0, cells, np.ones((1 if cells is None else len(cells), 9, 8), np.uint8))
+    with pytest.raises((ValueError, TypeError, IndexError, OverflowError)):
+        ring.frames.write(**{"row": 0, "obs": GOOD, **wrong})
     ring.check()
     ring.add(3)
     ring.check()
@@ -186,18 +200,17 @@ def test_frames_of_a_stack_in_any_order() -> None:
     rng = np.random.default_rng(0)
     rows, depth = 120, 4
     frames = _masks(rng, rows + depth + 1)
-    store, (one, other) = make_store(Stream(0, 1, (1, 24, 64), np.uint8, "game", Stack(depth, 0)), "delta", rows)
+    column = make_column((depth, 24, 64), method="delta", rows=rows)
     orders = [rng.permutation(depth) if row % 3 == 2 else np.arange(depth) for row in range(rows + 1)]
     obs = [frames[row : row + depth][order] for row, order in enumerate(orders)]
     for row in range(40, rows, 6):  # zeros in the midst of a stack
         obs[row] = obs[row].copy()
         obs[row][rng.integers(depth)] = 0
-    store_by(store, FrameLayout(obs[0].shape, 1, 0, 1))
-    never_give_up_stack(store)
+    split_by(column, FrameLayout(obs[0].shape, 1, 0, 1))
     for row in range(rows):
-        store.write_row(row, one, obs[row][None], other, obs[row + 1][None])
+        column.write(row, obs[row][None], 0, obs[row + 1][None])
     out, following = np.empty((2, rows, *obs[0].shape), np.uint8)
-    assert store.read(np.arange(rows), None, one, out, other, following)
+    column.read(np.arange(rows), np.zeros(rows, np.int64), out, 0, following)
     np.testing.assert_array_equal(out, obs[:-1])
     np.testing.assert_array_equal(following, obs[1:])
 
@@ -209,13 +222,13 @@ def test_codecs_run_in_the_thread_that_reads(method: str, monkeypatch: pytest.Mo
     threads: set[int] = set()
     watch_codecs(monkeypatch, lambda _: threads.add(threading.get_ident()))
     rows = 300
-    store, (index, _) = make_store(Stream(0, 1, (64, 64), np.uint8, "noise"), method, rows)
+    column = make_column((64, 64), method=method, rows=rows, views=1)
     # Neither like the frame before nor like the row above: only a codec makes it smaller.
     obs = np.tile(np.random.default_rng(0).integers(0, 256, (rows, 1, 4, 64), dtype=np.uint8), (1, 1, 16, 1))
     for row in range(rows):
-        store.write_row(row, index, obs[row])
+        column.write(row, obs[row])
     threads.clear()
     out = np.empty((4 * rows, 64, 64), np.uint8)
-    assert store.read(np.tile(np.arange(rows), 4), None, index, out)
+    column.read(np.tile(np.arange(rows), 4), np.zeros(4 * rows, np.int64), out)
     np.testing.assert_array_equal(out, np.tile(obs[:, 0], (4, 1, 1)))
     assert threads == {threading.get_ident()}

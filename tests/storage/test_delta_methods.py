@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
+from frames_kit import Ring, frames_of_array, make_column, read_column, watch_codecs
 from observation_streams import Stack, Stream
-from reference_decoder import OPEN, PACKED
-from store_kit import Ring, image_of, load_image, make_store, store_of, watch_codecs
+from reference_decoder import PACKED, ChunkDecoder
 
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd
 from sb3_extra_buffers.storage import CompressedArray, make_spec
@@ -42,10 +44,8 @@ def test_packed_where_that_is_smaller(behind: str) -> None:
         frame[:, number % 40 : number % 40 + 5] = np.arange(5) + 1
         array[number] = frames[number]
     np.testing.assert_array_equal(np.asarray(array), frames)
-    image = image_of(store_of(array))
-    places = [place for groups in image.directory for place in groups.lists["locations"] if not place & OPEN]
-    kinds = {image.segments[place >> 32].data[(place & 0xFFFFFFFF) + 4] for place in places}
-    assert (PACKED in kinds) == (not behind.startswith(("rle", "none")))
+    coders = set().union(*(ChunkDecoder(bytes(chunk)).coders() for chunk in frames_of_array(array).chunks()[0]))
+    assert (PACKED in coders) == (not behind.startswith(("rle", "none")))
 
 
 def test_the_level_reaches_the_codec() -> None:
@@ -89,14 +89,12 @@ def test_a_change_of_scene_is_nothing_for_a_codec(lasts: int, coded: bool, monke
     """Only where group after group ends early: else somebody would wait for Python whenever a level is done."""
     calls: list[str] = []
     watch_codecs(monkeypatch, calls.append)
-    store, (index, _) = make_store(Stream(0, 1, (1, 24, 24), np.uint8), "delta", rows=200)
+    column = make_column((1, 24, 24), method="delta", rows=200, chunk_rows=200)
     frames = levels(np.random.default_rng(0), 189, lasts)
     for row, frame in enumerate(frames):
-        store.write_row(row, index, frame[None])
+        column.write(row, frame[None])
     assert ("encode" in calls) == coded
-    out = np.empty((len(frames), 1, 24, 24), np.uint8)
-    assert store.read(np.arange(len(frames)), None, index, out)
-    np.testing.assert_array_equal(out, frames)
+    np.testing.assert_array_equal(read_column(column)[: len(frames), 0], frames)
 
 
 @pytest.mark.parametrize("how", ["as it is", "cleared", "saved"])
@@ -104,16 +102,16 @@ def test_that_references_do_not_pay_is_remembered(how: str, monkeypatch: pytest.
     """A rollout buffer is cleared again and again; what would be found out anew takes the memory of whole frames."""
     calls: list[str] = []
     watch_codecs(monkeypatch, calls.append)
-    store, (index, _) = make_store(Stream(0, 1, (1, 24, 24), np.uint8), "delta", rows=200)
+    column = make_column((1, 24, 24), method="delta", rows=200, chunk_rows=200)
     frames, others = (levels(np.random.default_rng(seed), 40, 1) for seed in range(2))
     for row, frame in enumerate(frames):
-        store.write_row(row, index, frame[None])
-    if how == "cleared":
-        store.clear()
-    elif how == "saved":
-        load_image(store, store.core.image())
+        column.write(row, frame[None])
     assert calls.count("encode") < len(frames)  # it took a while
+    if how == "cleared":
+        column.clear()
+    elif how == "saved":
+        column = pickle.loads(pickle.dumps(column))
     calls.clear()
     for row, frame in enumerate(others):
-        store.write_row(100 + row, index, frame[None])
+        column.write(len(frames) + row if how != "cleared" else row, frame[None])
     assert calls.count("encode") == len(others)

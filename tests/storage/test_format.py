@@ -1,28 +1,29 @@
-"""What ``docs/format.md`` says is what the core does: a decoder written from that page reads the same observations."""
+"""What ``docs/format.md`` says is what the core does: a decoder written from that page reads the same from chunks."""
 
 from __future__ import annotations
 
-import copy
 import pickle
+import random
 import struct
 import zlib
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import reference_decoder
+from frames_kit import QUICK_METHODS, Ring, contents_of, split_by
 from hypothesis import given
 from hypothesis import strategies as st
-from observation_streams import METHODS, Stack, Stream
-from reference_decoder import BLOB, CODED, KEYED, OPEN, PACKED, RAW, Image, apply_patch
-from store_kit import Ring, begin_at, image_of, limits
+from observation_streams import Stack, Stream
+from reference_decoder import BLOB, CODED, HEADER, KEYED, PACKED, RAW, ChunkDecoder, apply_patch
 
-from sb3_extra_buffers.storage import FrameStore
+from sb3_extra_buffers.storage import Frames
+from sb3_extra_buffers.storage._core import READ_AHEAD, checksum
 from sb3_extra_buffers.storage.layout import FrameLayout
 
-STORED = [method for method in METHODS if method in ("delta", "delta-zstd", "zstd-3", "none")]
-FORMS = {
+FORMS: dict[str, Any] = {
     "no stack": ((9, 8), np.uint8, None),
     "no stack, floats": ((3, 5), np.float32, None),
     "colours": ((3, 8, 8), np.uint8, None),
@@ -34,77 +35,81 @@ FORMS = {
 }
 
 
-def make_ring(method: str, form: str, content: str, rows: int = 24, seed: int = 0) -> Ring:
+def make_ring(method: str, form: str, content: str, rows: int = 40, seed: int = 0, **options: Any) -> Ring:
     shape, dtype, stack = FORMS[form]
-    return Ring(Stream(seed, 2, shape, dtype, content, stack, done_rate=0.1), method, rows)
+    return Ring(Stream(seed, 2, shape, dtype, content, stack, done_rate=0.1), method, rows, **options)
 
 
-def check(ring: Ring) -> Image:
-    """Compare what the decoder makes of a store with what the store gives, and that with what was written."""
-    image = image_of(ring.store)
-    for which, index in enumerate(ring.indexes):
-        got = ring.read(which).reshape(-1, *ring.stream.obs_shape)
-        assert got.tobytes() == ring.twins[which].tobytes()
-        decoded = image.observations(index)
-        assert len(decoded) == len(got) == ring.rows * ring.stream.n_envs
-        for cell, obs in enumerate(got):
-            assert decoded[cell] == obs.tobytes(), (which, cell)
-    return image
+def chunks_of(frames: Frames) -> list[ChunkDecoder]:
+    """All chunks, the open one last, in the hands of the decoder."""
+    sealed, last = frames.chunks()
+    return [ChunkDecoder(bytes(chunk), *frames.spec.codecs()) for chunk in [*sealed, *([last] if last else [])]]
 
 
-def kinds_of(image: Image) -> set[int]:
-    """The kinds of all records that the directory leads to, open groups included."""
-    kinds = set()
-    for stream, groups in zip(image.streams, image.directory, strict=True):
-        for place in groups.lists["locations"]:
-            record = stream.data if place & OPEN else image.segments[place >> 32].data[place & 0xFFFFFFFF :]
-            kinds.add(record[4])
-    return kinds
+def check(ring: Ring) -> list[ChunkDecoder]:
+    """Compare what the decoder makes of all chunks with what the column gives, and that with what was written."""
+    got = contents_of(ring.frames)
+    assert got.tobytes() == ring.twins.tobytes()
+    decoded = np.zeros_like(got)
+    chunks = chunks_of(ring.frames)
+    for chunk in chunks:  # later ones are newer
+        first = chunk.head["first_row"]
+        for row in range(chunk.rows):
+            for env in range(ring.stream.n_envs):
+                for view in range(2):
+                    obs = np.frombuffer(chunk.observation(row, env, view), got.dtype).reshape(got.shape[3:])
+                    decoded[view, first + row, env] = obs
+    assert decoded.tobytes() == got.tobytes()
+    return chunks
+
+
+def coders_of(chunks: list[ChunkDecoder]) -> set[int]:
+    return set().union(*(chunk.coders() for chunk in chunks))
 
 
 @pytest.mark.parametrize("content", ["game", "noise", "mixed"])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("method", STORED)
-def test_the_decoder_gives_what_the_store_gives(method: str, form: str, content: str) -> None:
-    with limits(min_segment=1024):  # so that segments are used again
-        ring = make_ring(method, form, content)
-        check(ring)
-        for count in (1, 10, 90, 50):
-            ring.add(count)
-            image = check(ring)
-        assert image.depth == (1 if ring.stream.stack is None else 4) or content != "game"
-        ring.store.clear()
-        ring.twins[:] = 0
-        check(ring)
-        ring.add(7)
-        check(ring)
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_the_decoder_gives_what_the_column_gives(method: str, form: str, content: str) -> None:
+    ring = make_ring(method, form, content)
+    assert check(ring) == []
+    for count in (1, 15, 1, 60, 50):
+        ring.add(count)
+        chunks = check(ring)
+    assert chunks[-1].depth == (1 if ring.stream.stack is None else 4) or content != "game"
+    ring.frames.clear()
+    ring.twins[:] = 0
+    assert check(ring) == []
+    ring.row = 0
+    ring.add(7)
+    check(ring)
 
 
-@given(st.integers(0, 10_000), st.sampled_from(STORED), st.sampled_from(sorted(FORMS)), st.integers(0, 70))
-def test_any_stream_at_any_moment(seed: int, method: str, form: str, count: int) -> None:
-    ring = make_ring(method, form, ("game", "noise", "mixed")[seed % 3], rows=16, seed=seed)
+@given(
+    seed=st.integers(0, 10_000),
+    method=st.sampled_from(QUICK_METHODS),
+    form=st.sampled_from(sorted(FORMS)),
+    count=st.integers(0, 90),
+    rows=st.integers(1, 50),
+    chunk_rows=st.sampled_from([1, 16, 32, 64]),
+)
+def test_any_stream_at_any_moment(seed: int, method: str, form: str, count: int, rows: int, chunk_rows: int) -> None:
+    ring = make_ring(method, form, ("game", "noise", "mixed")[seed % 3], rows, seed, chunk_rows=chunk_rows)
     ring.add(count)
     check(ring)
 
 
-def test_an_image_brings_the_size_of_its_segments() -> None:
-    """Versions may choose other sizes; what is stored goes on with those that it has."""
-    form = sorted(FORMS)[0]
-    with limits(min_segment=1 << 9):
-        ring = make_ring("delta", form, "game")
-        ring.add(40)
-    size = ring.store.core.segment_bytes
-    assert size < make_ring("delta", form, "game").store.core.segment_bytes
-    ring.store = copy.deepcopy(ring.store)
-    assert ring.store.core.segment_bytes == size
-    check(ring)
-    ring.add(90)
-    assert ring.store.core.segment_bytes == size
-    check(ring)
+def test_checksums() -> None:
+    assert checksum(b"123456789") == reference_decoder.checksum(b"123456789") == 0xE3069283
+    rng = random.Random(0)
+    for size in (0, 1, 7, 8, 9, 63, 64, 1000, 5001):
+        data = rng.randbytes(size)
+        assert checksum(data) == reference_decoder.checksum(data)
+    assert READ_AHEAD == reference_decoder.READ_AHEAD
 
 
 def write_all(ring: Ring, frames: np.ndarray) -> None:
-    """Write frames to both arrays, the same for all environments."""
+    """Write frames to both views, the same for all environments."""
     for before, after in pairwise(frames):
         pair = np.stack([before] * ring.stream.n_envs), np.stack([after] * ring.stream.n_envs)
         ring.write(pair)
@@ -134,21 +139,21 @@ def few_values(rng: np.random.Generator, count: int, shape: tuple[int, ...]) -> 
     [
         ("delta", steps, {KEYED}),
         ("delta", few_values, {CODED}),
-        ("delta-zstd", steps, {KEYED, PACKED}),
+        ("delta-zstd", steps, {PACKED}),
         ("delta-zstd", few_values, {CODED}),
         ("zstd-3", few_values, {BLOB}),
         ("none", few_values, {RAW}),
     ],
 )
-def test_each_kind_of_record(method: str, make_frames: Callable[..., np.ndarray], wanted: set[int]) -> None:
-    if method not in STORED:
+def test_each_coder(method: str, make_frames: Callable[..., np.ndarray], wanted: set[int]) -> None:
+    if method not in QUICK_METHODS:
         pytest.skip(f"{method} is not installed")
     shape = (3, 16, 16)  # planes, which codecs get interleaved
-    ring = Ring(Stream(0, 2, shape, np.uint8), method, rows=150)
+    ring = Ring(Stream(0, 2, shape, np.uint8), method, rows=150, chunk_rows=64)
     write_all(ring, make_frames(np.random.default_rng(1), 200, shape))
-    image = check(ring)
-    assert image.interleave
-    assert wanted <= kinds_of(image)
+    chunks = check(ring)
+    assert all(chunk.head["flags"] & reference_decoder.INTERLEAVE for chunk in chunks)
+    assert wanted <= coders_of(chunks)
 
 
 def test_the_row_above(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,77 +170,82 @@ def test_the_row_above(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(tokens[:1] == b"\xfd" and row == 8 for tokens, row in patches)
 
 
-@pytest.mark.parametrize("method", STORED)
-def test_numbers_beyond_32_bits(method: str) -> None:
-    """An index has 32 bits of a number: those before and after they run over are told apart."""
-    ring = make_ring(method, "no stack", "game", rows=200)
-    begin_at(ring.store, (1 << 32) - 150)
-    ring.add(190)
-    image = check(ring)
-    numbers = [image.frame_numbers(0, cell)[-1] for cell in range(2 * 190)]
-    assert min(numbers) < 1 << 32 < max(numbers)
-
-
-def test_a_saved_store_holds_the_image() -> None:
+def test_a_saved_column_holds_its_chunks() -> None:
     ring = make_ring("delta", "stack first", "game")
-    ring.add(40)
-    image = ring.store.core.image()
-    assert image in pickle.dumps(ring.store)
-    loaded: FrameStore = pickle.loads(pickle.dumps(ring.store))
-    assert loaded.core.image() == image
+    ring.add(70)
+    sealed, last = ring.frames.chunks()
+    chunks = [bytes(chunk) for chunk in (*sealed, last)]
+    saved = pickle.dumps(ring.frames, protocol=5)
+    assert len(chunks) > 2 and all(chunk in saved for chunk in chunks)
+    again_sealed, again_last = pickle.loads(saved).chunks()
+    assert [bytes(chunk) for chunk in again_sealed] == chunks[:-1], "nothing of it is coded again"
+    assert (again_last.first_row, again_last.rows, again_last.lap) == (last.first_row, last.rows, last.lap)
 
 
-def test_one_array_alone() -> None:
-    """The image of a single array holds that index and no other."""
-    ring = make_ring("delta", "stack first", "game")
-    ring.add(40)
-    image = Image(ring.store.core.image(1), *ring.store.spec.codecs())
-    assert image.head["n_indexes"] == len(image.indexes) == 1
-    assert b"".join(image.observations(0)) == ring.twins[1].tobytes()
+def test_most_rows_cost_nothing_in_the_index() -> None:
+    """Obs is the last next_obs, and next_obs one frame more: that is not stored."""
+    ring = Ring(Stream(0, 2, (1, 9, 8), np.uint8, "game", Stack(4, 0), done_rate=0.0), "delta", 64, chunk_rows=64)
+    split_by(ring.frames, FrameLayout(ring.stream.obs_shape, 1, 0, 1))
+    for _ in range(64):
+        pair = ring.stream.step()[:2]
+        ring.write(pair)
+        ring.went_on(pair)
+    (chunk,) = check(ring)
+    assert all(len(lane.exceptions) == 1 for lane in chunk.lanes)
+
+
+def test_numbers_in_the_header() -> None:
+    ring = make_ring("delta", "stack first", "game", rows=40)
+    ring.add(40 + 18)
+    sealed, last = ring.frames.chunks()
+    assert [(chunk.lap, chunk.first_row, chunk.rows) for chunk in (*sealed, last)] == [
+        *((0, 16, 16), (0, 32, 8), (1, 0, 16)),
+        (1, 16, 2),
+    ]
+    for chunk in (*sealed, last):
+        head = ChunkDecoder(bytes(chunk)).head
+        assert (head["lap"], head["first_row"], head["rows"], head["size"]) == (
+            *(chunk.lap, chunk.first_row, chunk.rows),
+            len(chunk),
+        )
+        assert head["n_streams"] == head["views"] == 2
+    ends = [at + struct.calcsize(kind) for _, at, kind in HEADER]
+    assert ends[-1] == reference_decoder.HEADER_BYTES and all(
+        end <= at for end, (_, at, _) in zip(ends, HEADER[1:], strict=False)
+    )
 
 
 def test_blobs_end_with_a_checksum() -> None:
-    codec = make_ring("none", "no stack", "game").store.spec.codecs()[0]
+    codec = make_ring("none", "no stack", "game").frames.spec.codecs()[0]
     payload = bytes(range(50))
     expected = payload + struct.pack("<I", zlib.crc32(payload, zlib.crc32(b"none")))
     assert codec.encode(np.frombuffer(payload, np.uint8)) == expected
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, ">f4", np.float64, np.bool_, np.complex64])
-@pytest.mark.parametrize("method", STORED)
+@pytest.mark.parametrize("method", QUICK_METHODS)
 def test_channels_last_in_memory(method: str, dtype: str | type) -> None:
-    """The order in which observations come changes what is known of the last ones, and nothing else; for any type."""
+    """The order in which observations come changes nothing of what is stored; for any type."""
     ring = Ring(Stream(5, 2, (1, 7, 9), np.dtype(dtype), "mixed", Stack(3, 0)), method, rows=20)
-    seen = set()
     for step in range(60):
         pair = tuple(np.asarray(obs, dtype) for obs in ring.stream.step()[:2])
-        if step % 7 < 4:
-            pair = tuple(np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) for obs in pair)
-        ring.write(pair)
+        turned = tuple(np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) for obs in pair)
+        ring.write(turned if step % 7 < 4 else pair)
         ring.went_on(pair)
         if step % 5 == 0:
-            seen.add(check(ring).turned)
-    assert seen == {0, 1}
-
-
-@pytest.mark.parametrize("method", STORED)
-def test_after_everything_was_stored_again(method: str) -> None:
-    """By another layout, to be rid of what is not in use, and with an index of 32 bits a pattern."""
-    rng = np.random.default_rng(0)
-    with limits(min_segment=1 << 9, first_room=1, first_check=8, narrow_patterns=6):
-        ring = make_ring(method, "stack first", "mixed", rows=24)
-        ring.store.next_look = 0
-        ring.add(30)
-        for group in (1, 2, 4, 1):
-            layout = FrameLayout(ring.stream.obs_shape, 1, 0, group)
-            ring.store.core.rebuild(layout)
-            assert check(ring).depth == layout.depth
-            ring.add(5)
             check(ring)
-        rebuilds = ring.store.core.work[0]
-        for _ in range(200):
-            ring.row = int(rng.integers(0, 4))
-            ring.add()
-        image = check(ring)
-        assert ring.store.core.work[0] > rebuilds, "nothing was compacted"
-        assert any(index["wide"] for index in image.indexes)
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_chunks_of_several_layouts(method: str) -> None:
+    """The open chunk is coded again; sealed ones stay as they are, and each says how it is split."""
+    ring = make_ring(method, "stack first", "mixed", rows=80)
+    ring.frames.next_look = 0
+    seen = set()
+    for group in (4, 1, 2, 4, 1):
+        layout = FrameLayout(ring.stream.obs_shape, 1, 0, group)
+        ring.frames.set_layout(layout)
+        ring.add(20)
+        assert check(ring)[-1].depth == layout.depth
+        seen = {chunk.depth for chunk in chunks_of(ring.frames)}
+    assert seen == {1, 2, 4}

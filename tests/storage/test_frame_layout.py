@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames_kit import column_for, make_column, read_column, split_by
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from observation_streams import Stack, Stream
-from store_kit import image_of, make_store, read_index, store_by
+from reference_decoder import CAN_TURN, ChunkDecoder
 
 from sb3_extra_buffers.storage.layout import MIN_FRAME_BYTES, FrameLayout, c_order, candidates, memory_order
 from sb3_extra_buffers.storage.stacks import StackSearch
@@ -90,30 +91,30 @@ def test_frames_are_stored_as_their_planes(turned: bool, layout: FrameLayout, n:
     """Whatever memory order an observation comes in, its frames are slices of the stack's axis, and it is read back."""
     kind = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[layout.itemsize]
     stream = Stream(0, n, layout.obs_shape, kind, "noise")
-    store, (index, _) = make_store(stream, "none", rows=2)
-    store_by(store, layout)
+    column = column_for(stream, "none", rows=2)
+    split_by(column, layout)
     obs = np.random.default_rng(0).integers(1, 256, (n, *layout.obs_shape)).astype(kind)
-    store.write_row(0, index, np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) if turned else obs)
-    image = image_of(store)
-    for stream_number, frames in enumerate(layout.split(as_bytes(obs))):
-        numbers = image.frame_numbers(index, stream_number)
-        assert [image.frame(stream_number, number) for number in numbers] == [frame.tobytes() for frame in frames]
-        assert image.observation(index, stream_number) == obs[stream_number].tobytes()
-    assert read_index(store, index, 2)[:n].tobytes() == obs.tobytes()
+    column.write(0, np.moveaxis(np.moveaxis(obs, 1, -1).copy(), -1, 1) if turned else obs)
+    chunk = ChunkDecoder(bytes(column.chunks()[1]), *column.spec.codecs())
+    for env, frames in enumerate(layout.split(as_bytes(obs))):
+        numbers = chunk.frame_numbers(0, env, 0)
+        assert [chunk.frame(env, number) for number in numbers] == [frame.tobytes() for frame in frames]
+        assert chunk.observation(0, env, 0) == obs[env].tobytes()
+    assert read_column(column)[0].tobytes() == obs.tobytes()
 
 
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize(("axis", "group", "taken"), [(0, 4, True), (0, 1, True), (2, 7, False)])
 def test_transposed_memory_is_taken_as_it_lies(n: int, axis: int, group: int, taken: bool) -> None:
     """Also with one environment, where the stride of the first axis may be anything; but not where the stack is elsewhere."""
-    store, (index, _) = make_store(Stream(0, n, (4, 9, 7), np.uint8, "noise"), "delta", rows=2)
-    store_by(store, FrameLayout((4, 9, 7), 1, axis, group))
+    column = make_column((4, 9, 7), n_envs=n, method="delta", rows=2)
+    split_by(column, FrameLayout((4, 9, 7), 1, axis, group))
     memory = np.random.default_rng(0).integers(0, 256, (n, 9, 7, 4), dtype=np.uint8)
     obs = memory.transpose(0, 3, 1, 2) if n > 1 else memory[0].transpose(2, 0, 1)[None]
-    store.write_row(0, index, obs)
-    assert image_of(store).turned == taken
-    np.testing.assert_array_equal(read_index(store, index, 2)[:n], obs)
-    last = [store.core.last_observation(stream) for stream in range(n)]
+    column.write(0, obs)
+    assert bool(ChunkDecoder(bytes(column.chunks()[1])).head["flags"] & CAN_TURN) == taken
+    np.testing.assert_array_equal(read_column(column)[0], obs)
+    last = [column.last_observation(env) for env in range(n)]
     np.testing.assert_array_equal(last, as_bytes(obs))
 
 

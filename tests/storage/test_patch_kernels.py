@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames_kit import kernel_sets
 from hypothesis import given
 from hypothesis import strategies as st
 from reference_decoder import apply_patch as apply_by_the_page
-from store_kit import kernel_sets
 
 from sb3_extra_buffers.storage._core import READ_AHEAD, WRITE_AHEAD, apply_patch, encode_patch, use_kernels
 

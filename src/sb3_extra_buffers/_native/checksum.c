@@ -1,4 +1,6 @@
 /* CRC-32C, by the processor's own instruction where it has one. */
+#include "checksum.h"
+
 #include "frametable.h"
 
 #include <string.h>
@@ -44,11 +46,10 @@ static uint32_t with_instruction(uint32_t crc, const uint8_t *data, size_t size)
 }
 #endif
 
-/* Row `k` tells what a byte does that is followed by `k` zeros. */
+/* Row `k` holds what a byte does that is followed by `k` zeros. */
 static uint32_t tables[POLYNOMIAL_BYTES][256];
 
-/* Called once, when the core is loaded, before there are threads that could ask. */
-void ft_checksum_init(void) {
+void ft_init_checksums(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
         for (int bit = 0; bit < 8; bit++) {
@@ -63,7 +64,7 @@ void ft_checksum_init(void) {
     }
 }
 
-uint32_t ft_checksum_plain(const uint8_t *data, size_t size) {
+uint32_t ft_compute_checksum_plainly(const uint8_t *data, size_t size) {
     uint32_t crc = ~UINT32_C(0);
     for (; size >= 8; size -= 8, data += 8) {
         const uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24);
@@ -76,11 +77,11 @@ uint32_t ft_checksum_plain(const uint8_t *data, size_t size) {
     return ~crc;
 }
 
-uint32_t ft_checksum(const uint8_t *data, size_t size) {
+uint32_t ft_compute_checksum(const uint8_t *data, size_t size) {
 #ifdef HAS_INSTRUCTION
     if (is_supported()) {
         return ~with_instruction(~UINT32_C(0), data, size);
     }
 #endif
-    return ft_checksum_plain(data, size);
+    return ft_compute_checksum_plainly(data, size);
 }

@@ -1,5 +1,5 @@
 /* Sealed chunks: their bytes, and what is checked before anybody reads from them. docs/format.md describes them. */
-#include "chunk.h"
+#include "coders.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@ static const uint8_t END[8] = {'S', 'B', '3', 'X', 'C', 'E', 'N', 'D'};
 
 enum {
     VERSION = 1,
-    HEADER_BYTES = 152,
+    HEADER_BYTES = FT_CHUNK_HEADER,
     FOOTER_BYTES = 16, /* u64 size of the chunk, END */
     LANE_BYTES = 12,   /* u32 groups, u32 exceptions, u32 frames */
     /* Where numbers stand in the header. */
@@ -43,21 +43,21 @@ enum { CAN_TURN = 1, INTERLEAVE = 2, REFERENCES = 4, PACKS = 8, ALL_FLAGS = 15 }
 
 static size_t blocks_of(size_t rows) { return (rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS; }
 
-bool ft_rows_init(ft_rows *rows, const ft_schema *schema) {
-    const fl_layout *layout = &schema->layout;
-    const fl_method *method = &schema->method;
-    if (!fl_layout_makes_sense(layout) || schema->n_streams < 1 || schema->n_streams > (size_t)INT32_MAX || schema->views < 1 ||
+bool ft_init_rows(ft_rows *rows, const ft_schema *schema) {
+    const ft_layout *layout = &schema->layout;
+    const ft_method *method = &schema->method;
+    if (!ft_check_layout(layout) || schema->n_streams < 1 || schema->n_streams > (size_t)INT32_MAX || schema->views < 1 ||
         schema->views > FT_MAX_VIEWS || method->shift > 7 || (!method->references && (method->shift > 0 || method->packs))) {
         return false;
     }
     *rows = (ft_rows){.layout = *layout, .method = *method, .n_streams = schema->n_streams, .views = schema->views};
     rows->frame_bytes = layout->outer * layout->part;
     rows->obs_bytes = layout->depth * rows->frame_bytes;
-    rows->stride = fl_padded(rows->frame_bytes);
+    rows->stride = ft_pad_size(rows->frame_bytes);
     return true;
 }
 
-/* -- sealing ---------------------------------------------------------------------------------------------------------------- */
+/* -- sealing -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct sizes {
     size_t data, groups, exceptions; /* bytes of records; amounts */
@@ -72,13 +72,13 @@ static sizes sizes_of(const ft_rows *rows) {
         of.exceptions += rows->lanes[i].n_exceptions;
     }
     of.index = rows->n_streams * (LANE_BYTES + blocks_of(rows->rows) * FT_COUNT_BYTES) + of.groups * FT_GROUP_BYTES +
-               of.exceptions * FT_EXCEPTION_BYTES + rows->n_classes * ft_class_bytes(rows);
+               of.exceptions * FT_EXCEPTION_BYTES + rows->n_classes * ft_count_class_bytes(rows);
     return of;
 }
 
-size_t ft_chunk_size(const ft_rows *rows) {
+size_t ft_measure_chunk(const ft_rows *rows) {
     const sizes of = sizes_of(rows);
-    return HEADER_BYTES + of.data + FL_READ_AHEAD + of.index + FOOTER_BYTES;
+    return HEADER_BYTES + of.data + FT_READ_AHEAD + of.index + FOOTER_BYTES;
 }
 
 static uint8_t *append(uint8_t *out, const void *bytes, size_t size) {
@@ -89,7 +89,7 @@ static uint8_t *append(uint8_t *out, const void *bytes, size_t size) {
 }
 
 static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_row, uint64_t lap, uint8_t *out) {
-    const fl_layout *layout = &rows->layout;
+    const ft_layout *layout = &rows->layout;
     memset(out, 0, HEADER_BYTES);
     memcpy(out, MAGIC, sizeof MAGIC);
     const size_t flags = (layout->can_turn ? CAN_TURN : 0u) | (layout->interleave ? INTERLEAVE : 0u) |
@@ -108,28 +108,31 @@ static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_ro
     }
     put_u64(out + AT_FIRST_ROW, first_row);
     put_u64(out + AT_LAP, lap);
-    put_u64(out + AT_SIZE, ft_chunk_size(rows));
+    put_u64(out + AT_SIZE, ft_measure_chunk(rows));
     put_u64(out + AT_OUTER, layout->outer);
     put_u64(out + AT_PART, layout->part);
     put_u64(out + AT_ROW_BYTES, layout->row);
     put_u64(out + AT_DATA, of->data);
 }
 
-void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out) {
+void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out) {
     const sizes of = sizes_of(rows);
     write_header(rows, &of, first_row, lap, out);
-    uint8_t *data = out + HEADER_BYTES, *at = append(data, rows->data, rows->data_bytes);
+    uint8_t *data = out + HEADER_BYTES, *at = data + rows->data_bytes;
+    if (rows->data != data) {
+        append(data, rows->data, rows->data_bytes);
+    }
     for (size_t i = 0; i < rows->n_streams; i++) { /* groups that are open come last */
         const ft_lane *lane = &rows->lanes[i];
         uint8_t *record = at;
         at = append(at, lane->open, lane->open_bytes);
         if (lane->open_bytes > 0) {
-            put_u32(record, lane->open_bytes - FT_RECORD_HEADER);
-            record[FT_RECORD_CODER + 1] = (uint8_t)(lane->frames - get_u16(lane->groups + lane->n_groups * FT_GROUP_BYTES - 2));
+            put_u32(record, lane->open_bytes - RECORD_HEADER);
+            record[RECORD_CODER + 1] = (uint8_t)(lane->frames - get_u16(lane->groups + lane->n_groups * FT_GROUP_BYTES - 2));
         }
     }
-    memset(at, 0, FL_READ_AHEAD);
-    uint8_t *index = at + FL_READ_AHEAD;
+    memset(at, 0, FT_READ_AHEAD);
+    uint8_t *index = at + FT_READ_AHEAD;
     at = index;
     for (size_t i = 0; i < rows->n_streams; i++, at += LANE_BYTES) {
         put_u32(at, rows->lanes[i].n_groups);
@@ -150,15 +153,15 @@ void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8
     for (size_t i = 0; i < rows->n_streams; i++) {
         at = append(at, rows->lanes[i].counts, blocks_of(rows->rows) * FT_COUNT_BYTES);
     }
-    at = append(at, rows->classes, rows->n_classes * ft_class_bytes(rows));
-    put_u64(at, ft_chunk_size(rows));
+    at = append(at, rows->classes, rows->n_classes * ft_count_class_bytes(rows));
+    put_u64(at, ft_measure_chunk(rows));
     memcpy(at + 8, END, sizeof END);
-    put_u32(out + AT_DATA_SUM, ft_checksum(data, of.data + FL_READ_AHEAD));
-    put_u32(out + AT_INDEX_SUM, ft_checksum(index, of.index + FOOTER_BYTES));
-    put_u32(out + AT_HEADER_SUM, ft_checksum(out, AT_HEADER_SUM));
+    put_u32(out + AT_DATA_SUM, ft_compute_checksum(data, of.data + FT_READ_AHEAD));
+    put_u32(out + AT_INDEX_SUM, ft_compute_checksum(index, of.index + FOOTER_BYTES));
+    put_u32(out + AT_HEADER_SUM, ft_compute_checksum(out, AT_HEADER_SUM));
 }
 
-/* -- opening one ---------------------------------------------------------------------------------------------------------------- */
+/* -- opening one ---------------------------------------------------------------------------------------------------------- */
 
 /* What is read from the header. */
 typedef struct header {
@@ -171,13 +174,13 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     if (size < sizeof MAGIC || memcmp(bytes, MAGIC, sizeof MAGIC) != 0) {
         return "it is no chunk of observations";
     }
-    if (size < HEADER_BYTES + FL_READ_AHEAD + FOOTER_BYTES) {
+    if (size < HEADER_BYTES + FT_READ_AHEAD + FOOTER_BYTES) {
         return "it is cut short";
     }
     if (get_u32(bytes + AT_VERSION) != VERSION) {
         return "its version is not known; a newer version of the package may read it";
     }
-    if (get_u32(bytes + AT_HEADER) != HEADER_BYTES || get_u32(bytes + AT_HEADER_SUM) != ft_checksum(bytes, AT_HEADER_SUM)) {
+    if (get_u32(bytes + AT_HEADER) != HEADER_BYTES || get_u32(bytes + AT_HEADER_SUM) != ft_compute_checksum(bytes, AT_HEADER_SUM)) {
         return "its header is damaged";
     }
     if (get_u64(bytes + AT_SIZE) != size) {
@@ -185,11 +188,13 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     }
     const uint32_t flags = get_u32(bytes + AT_FLAGS);
     const uint64_t outer = get_u64(bytes + AT_OUTER), part = get_u64(bytes + AT_PART), row = get_u64(bytes + AT_ROW_BYTES);
-    if (flags > ALL_FLAGS || outer > INT32_MAX || part > INT32_MAX || row > INT32_MAX || get_u32(bytes + AT_TRANSFORM) != 0 ||
-        get_u32(bytes + AT_TABLES) != 0) {
+    if (flags > ALL_FLAGS || outer > INT32_MAX || part > INT32_MAX || row > INT32_MAX) {
         return "its header makes no sense";
     }
-    of->schema.layout = (fl_layout){
+    if (get_u32(bytes + AT_TRANSFORM) != 0 || get_u32(bytes + AT_TABLES) != 0) {
+        return "its frames were transformed in a way that is not known; a newer version of the package may read it";
+    }
+    of->schema.layout = (ft_layout){
         .item = get_u32(bytes + AT_ITEM),
         .outer = (size_t)outer,
         .depth = get_u32(bytes + AT_DEPTH),
@@ -199,7 +204,7 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
         .can_turn = (flags & CAN_TURN) != 0,
         .interleave = (flags & INTERLEAVE) != 0,
     };
-    of->schema.method = (fl_method){(flags & REFERENCES) != 0, (flags & PACKS) != 0, get_u32(bytes + AT_SHIFT)};
+    of->schema.method = (ft_method){(flags & REFERENCES) != 0, (flags & PACKS) != 0, get_u32(bytes + AT_SHIFT)};
     of->schema.n_streams = get_u32(bytes + AT_STREAMS);
     of->schema.views = get_u32(bytes + AT_VIEWS);
     of->rows = get_u32(bytes + AT_ROWS);
@@ -212,15 +217,15 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     return NULL;
 }
 
-/* Whether the parts that the header tells of are as long, together, as what is there. All amounts have 32 bits, but for the data. */
+/* Whether the parts that the header lists are as long, together, as what is there. All amounts have 32 bits, but for the data. */
 static bool adds_up(const ft_rows *rows, const header *of, size_t size) {
-    const uint64_t around = HEADER_BYTES + FL_READ_AHEAD + FOOTER_BYTES, lanes = rows->n_streams;
+    const uint64_t around = HEADER_BYTES + FT_READ_AHEAD + FOOTER_BYTES, lanes = rows->n_streams;
     const uint64_t lane = LANE_BYTES + (uint64_t)blocks_of(of->rows) * FT_COUNT_BYTES;
     if (of->data > size || of->rows < 1 || of->rows > UINT16_MAX || lanes > size / lane) {
         return false;
     }
     const uint64_t index = lanes * lane + (uint64_t)of->groups * FT_GROUP_BYTES + (uint64_t)of->exceptions * FT_EXCEPTION_BYTES +
-                           (uint64_t)of->classes * ft_class_bytes(rows);
+                           (uint64_t)of->classes * ft_count_class_bytes(rows);
     return around + of->data + index == size;
 }
 
@@ -228,13 +233,13 @@ static bool adds_up(const ft_rows *rows, const header *of, size_t size) {
 static bool read_lanes(ft_chunk *chunk, const header *of) {
     const ft_rows *rows = &chunk->rows;
     const size_t blocks = blocks_of(rows->rows);
-    const uint8_t *lanes = rows->data + rows->data_bytes + FL_READ_AHEAD, *groups = lanes + rows->n_streams * LANE_BYTES;
+    const uint8_t *lanes = rows->data + rows->data_bytes + FT_READ_AHEAD, *groups = lanes + rows->n_streams * LANE_BYTES;
     const uint8_t *exceptions = groups + of->groups * FT_GROUP_BYTES;
     const uint8_t *counts = exceptions + of->exceptions * FT_EXCEPTION_BYTES;
     size_t groups_left = of->groups, exceptions_left = of->exceptions;
     for (size_t i = 0; i < rows->n_streams; i++, lanes += LANE_BYTES) {
         ft_lane *lane = &chunk->lanes[i];
-        *lane = (ft_lane){groups, get_u32(lanes), exceptions, get_u32(lanes + 4), counts, get_u32(lanes + 8), NULL, 0};
+        *lane = (ft_lane){groups, exceptions, counts, NULL, get_u32(lanes), get_u32(lanes + 4), get_u32(lanes + 8), 0};
         if (lane->n_groups > groups_left || lane->n_exceptions > exceptions_left || lane->n_exceptions < 1 ||
             lane->frames > UINT16_MAX || lane->n_groups > lane->frames || (lane->frames > 0 && lane->n_groups == 0)) {
             return false;
@@ -243,7 +248,7 @@ static bool read_lanes(ft_chunk *chunk, const header *of) {
             const uint8_t *entry = groups + k * FT_GROUP_BYTES;
             const size_t offset = get_u32(entry), first = get_u16(entry + 4);
             const size_t before = k > 0 ? get_u16(entry - 2) : 0;
-            if (offset > rows->data_bytes || rows->data_bytes - offset < FT_RECORD_HEADER || first >= lane->frames ||
+            if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER || first >= lane->frames ||
                 (k > 0 ? first <= before : first != 0)) {
                 return false;
             }
@@ -275,81 +280,133 @@ static bool read_lanes(ft_chunk *chunk, const header *of) {
     return groups_left == 0 && exceptions_left == 0;
 }
 
-static ft_chunk *fail(ft_chunk *chunk, const char *reason, const char **what) {
-    fl_free(chunk);
-    *what = reason;
-    return NULL;
+/* Fill in a chunk from its bytes; returns what is wrong with them. Sums of data and index are for the caller to check. */
+static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows, const uint8_t *bytes, size_t size) {
+    *chunk = (ft_chunk){.rows = *rows, .bytes = bytes, .size = size, .first_row = of->first_row, .lap = of->lap, .owners = 1};
+    chunk->rows.rows = of->rows;
+    chunk->rows.data = bytes + HEADER_BYTES;
+    chunk->rows.data_bytes = (size_t)of->data;
+    chunk->rows.n_classes = of->classes;
+    chunk->rows.classes = bytes + size - FOOTER_BYTES - of->classes * ft_count_class_bytes(rows);
+    chunk->rows.lanes = chunk->lanes;
+    const bool ends = memcmp(bytes + size - sizeof END, END, sizeof END) == 0 && get_u64(bytes + size - FOOTER_BYTES) == size;
+    return ends && read_lanes(chunk, of) ? NULL : "its index makes no sense";
 }
 
-ft_chunk *ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void *, const uint8_t *, size_t), void *context,
-                        int *result, const char **what) {
+/* Compare the sums of data and index with what is there. */
+static const char *check_sums(const uint8_t *bytes, size_t size, const header *of) {
+    const uint8_t *data = bytes + HEADER_BYTES, *index = data + of->data + FT_READ_AHEAD;
+    if (get_u32(bytes + AT_DATA_SUM) != ft_compute_checksum(data, (size_t)of->data + FT_READ_AHEAD)) {
+        return "its frames are damaged";
+    }
+    return get_u32(bytes + AT_INDEX_SUM) != ft_compute_checksum(index, (size_t)(bytes + size - index)) ? "its index is damaged" : NULL;
+}
+
+ft_chunk *ft_alloc_chunk(size_t n_streams) {
+    const ft_chunk *chunk = NULL;
+    return n_streams <= SIZE_MAX / 4 / sizeof *chunk->lanes ? ft_alloc(1, sizeof *chunk + n_streams * sizeof *chunk->lanes) : NULL;
+}
+
+int ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void *, const uint8_t *, size_t), void *context,
+                  ft_chunk **made, const char **what) {
     header of;
     ft_rows rows;
-    *result = FL_DAMAGED;
-    const char *reason = read_header(bytes, size, &of);
-    if (reason == NULL && (!ft_rows_init(&rows, &of.schema) || !adds_up(&rows, &of, size))) {
-        reason = "its header makes no sense";
+    *made = NULL;
+    *what = read_header(bytes, size, &of);
+    if (*what == NULL && (!ft_init_rows(&rows, &of.schema) || !adds_up(&rows, &of, size))) {
+        *what = "its header makes no sense";
     }
-    if (reason != NULL) {
-        return fail(NULL, reason, what);
+    if (*what == NULL) {
+        *what = check_sums(bytes, size, &of);
     }
-    ft_chunk *chunk = fl_alloc(1, sizeof *chunk + rows.n_streams * sizeof *chunk->lanes);
+    if (*what != NULL) {
+        return FT_DAMAGED;
+    }
+    ft_chunk *chunk = ft_alloc_chunk(rows.n_streams);
     if (chunk == NULL) {
-        *result = FL_NO_MEMORY;
-        return fail(NULL, NULL, what);
+        return FT_NO_MEMORY;
     }
-    rows.rows = of.rows;
-    rows.data = bytes + HEADER_BYTES;
-    rows.data_bytes = (size_t)of.data;
-    rows.n_classes = of.classes;
-    rows.classes = bytes + size - FOOTER_BYTES - of.classes * ft_class_bytes(&rows);
-    rows.lanes = chunk->lanes;
-    *chunk = (ft_chunk){rows, bytes, size, release, context, of.first_row, of.lap, 1};
-    const uint8_t *index = rows.data + rows.data_bytes + FL_READ_AHEAD;
-    if (get_u32(bytes + AT_DATA_SUM) != ft_checksum(rows.data, rows.data_bytes + FL_READ_AHEAD)) {
-        return fail(chunk, "its frames are damaged", what);
+    *what = set_up(chunk, &of, &rows, bytes, size);
+    if (*what != NULL) {
+        ft_free(chunk);
+        return FT_DAMAGED;
     }
-    if (get_u32(bytes + AT_INDEX_SUM) != ft_checksum(index, (size_t)(bytes + size - index))) {
-        return fail(chunk, "its index is damaged", what);
-    }
-    if (memcmp(bytes + size - sizeof END, END, sizeof END) != 0 || get_u64(bytes + size - FOOTER_BYTES) != size ||
-        !read_lanes(chunk, &of)) {
-        return fail(chunk, "its index makes no sense", what);
-    }
-    *what = NULL;
-    *result = FL_OK;
-    return chunk;
+    chunk->release = release;
+    chunk->context = context;
+    *made = chunk;
+    return FT_OK;
 }
 
-/* -- owners ------------------------------------------------------------------------------------------------------------------- */
+const char *ft_chunk_verify(const ft_chunk *chunk) {
+    const ft_rows *rows = &chunk->rows;
+    size_t at = 0, groups = 0;
+    while (at < rows->data_bytes) {
+        const uint8_t *record = rows->data + at;
+        const size_t rest = rows->data_bytes - at;
+        if (rest < RECORD_HEADER || get_u32(record) > rest - RECORD_HEADER) {
+            return "it ends within a record";
+        }
+        if (!ft_knows_coder(record[RECORD_CODER])) {
+            return "the coder of a record is not known; a newer version of the package may read it";
+        }
+        groups += record[RECORD_CODER + 1] > 0; /* others are only referred to */
+        at += RECORD_HEADER + get_u32(record);
+    }
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        const ft_lane *lane = &rows->lanes[i];
+        for (size_t k = 0; k < lane->n_groups; k++, groups--) {
+            const uint8_t *entry = lane->groups + k * FT_GROUP_BYTES, *record = rows->data + get_u32(entry);
+            const size_t stop = k + 1 < lane->n_groups ? get_u16(entry + FT_GROUP_BYTES + 4) : lane->frames;
+            if (get_u16(record + 4) != (i & 0xFFFF) || record[RECORD_CODER + 1] != stop - get_u16(entry + 4)) {
+                return "its index does not fit its records";
+            }
+        }
+    }
+    return groups == 0 ? NULL : "its index does not fit its records";
+}
+
+static void free_pages(void *context, const uint8_t *bytes, size_t size) {
+    (void)context;
+    ft_free_pages((void *)(uintptr_t)bytes, size);
+}
+
+void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size) {
+    header of;
+    ft_rows rows;
+    read_header(pages, size, &of); /* these are our own, so nothing is wrong with them */
+    ft_init_rows(&rows, &of.schema);
+    set_up(chunk, &of, &rows, pages, size);
+    chunk->release = free_pages;
+}
+
+/* -- owners --------------------------------------------------------------------------------------------------------------- */
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
-static uint64_t change(uint64_t *counter, int64_t by) { return (uint64_t)_InterlockedExchangeAdd64((volatile long long *)counter, by) + (uint64_t)by; }
+static uint64_t add_owners(uint64_t *owners, int64_t by) {
+    return (uint64_t)_InterlockedExchangeAdd64((volatile long long *)owners, by) + (uint64_t)by;
+}
 #else
-static uint64_t change(uint64_t *counter, int64_t by) { return __atomic_add_fetch(counter, (uint64_t)by, __ATOMIC_ACQ_REL); }
+static uint64_t add_owners(uint64_t *owners, int64_t by) { return __atomic_add_fetch(owners, (uint64_t)by, __ATOMIC_ACQ_REL); }
 #endif
 
-void ft_chunk_keep(ft_chunk *chunk) { change(&chunk->owners, 1); }
+void ft_chunk_keep(ft_chunk *chunk) { add_owners(&chunk->owners, 1); }
 
 void ft_chunk_drop(ft_chunk *chunk) {
-    if (chunk != NULL && change(&chunk->owners, -1) == 0) {
+    if (chunk != NULL && add_owners(&chunk->owners, -1) == 0) {
         if (chunk->release != NULL) {
             chunk->release(chunk->context, chunk->bytes, chunk->size);
         }
-        fl_free(chunk);
+        ft_free(chunk);
     }
 }
 
-const uint8_t *ft_chunk_bytes(const ft_chunk *chunk, size_t *size) {
-    *size = chunk->size;
-    return chunk->bytes;
+ft_chunk_info ft_chunk_get_info(const ft_chunk *chunk) {
+    return (ft_chunk_info){chunk->bytes, chunk->size, chunk->rows.rows, chunk->first_row, chunk->lap};
 }
 
-size_t ft_chunk_rows(const ft_chunk *chunk) { return chunk->rows.rows; }
+size_t ft_chunk_count_index_bytes(const ft_chunk *chunk) { return ft_chunk_count_held_bytes(chunk) - chunk->rows.data_bytes; }
 
-uint64_t ft_chunk_first_row(const ft_chunk *chunk) { return chunk->first_row; }
-
-uint64_t ft_chunk_lap(const ft_chunk *chunk) { return chunk->lap; }
-
-size_t ft_chunk_index_bytes(const ft_chunk *chunk) { return chunk->size - chunk->rows.data_bytes; }
+size_t ft_chunk_count_held_bytes(const ft_chunk *chunk) {
+    return chunk->size + sizeof *chunk + chunk->rows.n_streams * sizeof *chunk->lanes;
+}

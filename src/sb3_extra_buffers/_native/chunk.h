@@ -2,11 +2,12 @@
 #ifndef FT_CHUNK_H
 #define FT_CHUNK_H
 
+#include "allocation.h"
 #include "format.h"
 #include "frames.h"
-#include "frametable.h"
 
 enum {
+    FT_CHUNK_HEADER = 152,  /* bytes before the data */
     FT_GROUP_BYTES = 6,     /* u32 offset of its record in the data, u16 number of its first frame */
     FT_EXCEPTION_BYTES = 8, /* u16 row, u16 frames of the stream before it, u32 class */
     FT_COUNT_BYTES = 2,     /* u16 exceptions before the first row of a block */
@@ -16,16 +17,27 @@ enum {
     FT_UNWRITTEN = INT16_MIN + 1,
 };
 
+enum { FT_LINE = 64 }; /* bytes that come to a cache together */
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#if defined(_M_X64)
+#include <intrin.h>
+#define FT_FETCH(address) _mm_prefetch((const char *)(address), _MM_HINT_T1)
+#else
+#define FT_FETCH(address) ((void)(address))
+#endif
+#else
+#define FT_FETCH(address) __builtin_prefetch((address), 0, 2)
+#endif
+
 /* The rows of one stream. Numbers lie there in little endian, whether a chunk is open or sealed. */
 typedef struct ft_lane {
     const uint8_t *groups;
-    size_t n_groups;
     const uint8_t *exceptions; /* in the order of rows; the first is at row 0 */
-    size_t n_exceptions;
     const uint8_t *counts;     /* one for each block */
-    size_t frames;
     const uint8_t *open;       /* the record of the last group, if it is not in the data yet */
-    size_t open_bytes;
+    uint32_t n_groups, n_exceptions, frames;
+    uint32_t open_bytes;
 } ft_lane;
 
 /*
@@ -33,18 +45,18 @@ typedef struct ft_lane {
  *
  * Most cells follow from the row before: the observation is the one that followed last time, and what followed is that one,
  * moved on by one frame, which is new. Such a row is *regular*, and nothing is stored for it but the frame. All others are
- * exceptions, and refer to a *class*, which tells for each view which frames it is made of, relative to the number of frames
+ * exceptions, and refer to a *class*, which lists for each view which frames it is made of, relative to the number of frames
  * that the stream had before the row: u16 frames added, then for each view `depth` i16.
  */
 typedef struct ft_rows {
-    fl_layout layout;
-    fl_method method;
+    ft_layout layout;
+    ft_method method;
     size_t n_streams, views;
     size_t frame_bytes, obs_bytes;
     size_t stride; /* bytes from one padded frame to the next */
     size_t rows;
     const uint8_t *data;
-    size_t data_bytes; /* FL_READ_AHEAD more may be read */
+    size_t data_bytes; /* FT_READ_AHEAD more may be read */
     const uint8_t *classes;
     size_t n_classes;
     const ft_lane *lanes;
@@ -58,68 +70,88 @@ struct ft_chunk {
     void *context;
     uint64_t first_row, lap;
     uint64_t owners; /* changed by atomic steps only */
+    size_t blocks;   /* of a ring that hold it */
     ft_lane lanes[];
 };
 
-static inline size_t ft_class_bytes(const ft_rows *rows) { return 2 + 2 * rows->views * rows->layout.depth; }
-
-static inline uint16_t get_u16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
-
-static inline void put_u16(uint8_t *out, size_t value) {
-    out[0] = (uint8_t)(value & 255);
-    out[1] = (uint8_t)(value >> 8 & 255);
-}
-
-static inline uint64_t get_u64(const uint8_t *at) { return get_u32(at) | (uint64_t)get_u32(at + 4) << 32; }
-
-static inline void put_u64(uint8_t *out, uint64_t value) {
-    put_u32(out, (size_t)(value & 0xFFFFFFFF));
-    put_u32(out + 4, (size_t)(value >> 32));
-}
+static inline size_t ft_count_class_bytes(const ft_rows *rows) { return 2 + 2 * rows->views * rows->layout.depth; }
 
 /* Fill in what follows from layout, method and sizes; false where they make no sense. */
-bool ft_rows_init(ft_rows *rows, const ft_schema *schema);
+bool ft_init_rows(ft_rows *rows, const ft_schema *schema);
 
-/* -- builder.c: the chunk that is open -------------------------------------------------------------------------------- */
+/* -- builder.c: the chunk that is open ------------------------------------------------------------------------------------ */
 
 typedef struct ft_builder ft_builder;
 
-ft_builder *ft_builder_new(const ft_schema *schema, size_t most_rows, int *result);
+/* What speaks against a layout of several frames: observations that neither follow from the last one nor begin an episode. Their
+ * frames have to be looked for one by one, and are stored by themselves. */
+typedef struct ft_doubt {
+    uint64_t observations; /* all of them */
+    uint64_t strays;       /* such ones, less those that have been made up for */
+    uint64_t since;        /* observations when some were last made up for */
+} ft_doubt;
+
+int ft_builder_new(const ft_schema *schema, size_t most_rows, ft_builder **builder);
 void ft_builder_free(ft_builder *builder);
 /* Begin another chunk; what is known of streams stays, but for what lies in chunks. */
 void ft_builder_begin(ft_builder *builder);
+/* Make a sealed chunk of what has been committed, and begin another one. The records stay where they are: their memory is the
+ * chunk's. Where that cannot be, nothing has changed. */
+int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_chunk **chunk);
 /* What is there to be read, up to the last commit. */
-const ft_rows *ft_builder_rows(const ft_builder *builder);
-/* Whether the next row has to go to another chunk; asked at the beginning of a block. */
+const ft_rows *ft_builder_get_rows(const ft_builder *builder);
+/* Whether the next row has to go to another chunk; to be called at the beginning of a block. */
 bool ft_builder_is_full(const ft_builder *builder);
 /* Frames that the last row of a stream has added, those that were written over included. */
-size_t ft_builder_last_added(const ft_builder *builder, size_t stream);
+size_t ft_builder_count_last_frames(const ft_builder *builder, size_t stream);
 /* As ft_column_stage, for the row after the last one, or the last one again. */
-int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size_t n_parts, const fl_codecs *codecs);
+int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs);
 void ft_builder_commit(ft_builder *builder);
+/* Put back what was there at the last commit, wherever a codec was called that has not returned; does nothing right after one. */
 void ft_builder_abort(ft_builder *builder);
 /* The last observation that a stream has seen, in C order; false where there is none. */
-bool ft_builder_last(const ft_builder *builder, size_t stream, uint8_t *out);
-/* Move groups that are open to the data, as they are when a chunk is complete. */
-int ft_builder_close_groups(ft_builder *builder, const fl_codecs *codecs);
-size_t ft_builder_index_bytes(const ft_builder *builder);
-size_t ft_builder_held_bytes(const ft_builder *builder);
+bool ft_builder_get_last(const ft_builder *builder, size_t stream, uint8_t *out);
+/* Before a row is copied that does not come after the last one, and after that: have streams go on from where they were. */
+int ft_builder_set_last_aside(ft_builder *builder);
+void ft_builder_restore_last(ft_builder *builder);
+/* Have the group codec, if there is one, work on the groups that are still open, as nothing is going to be added to them. The first
+ * is for a row that is staged, which is aborted if that fails; the other one for what has been committed, and commits that. */
+int ft_builder_pack_staged(ft_builder *builder, const ft_codecs *codecs);
+int ft_builder_pack(ft_builder *builder, const ft_codecs *codecs);
+/* What has been seen so far; for rows that are only coded again, the caller puts it back. */
+ft_doubt *ft_builder_get_doubt(ft_builder *builder);
+/* Whether most frames have to be decoded by a codec. */
+bool ft_builder_needs_codecs(const ft_builder *builder);
+size_t ft_builder_count_index_bytes(const ft_builder *builder);
+size_t ft_builder_count_held_bytes(const ft_builder *builder);
 
-/* -- chunk.c ------------------------------------------------------------------------------------------------------------ */
+/* -- chunk.c -------------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. */
-size_t ft_chunk_size(const ft_rows *rows);
-void ft_chunk_write(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
-size_t ft_chunk_index_bytes(const ft_chunk *chunk);
+/* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. The data may be where it
+ * goes to already. */
+size_t ft_measure_chunk(const ft_rows *rows);
+void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
+/* Memory for a chunk that is not there yet, and, once ft_write_chunk has written its pages, that chunk, which frees them. A
+ * caller that wants none after all must free the memory with ft_free. */
+ft_chunk *ft_alloc_chunk(size_t n_streams);
+void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size);
+/* Memory that it takes, and what of it is not records. */
+size_t ft_chunk_count_held_bytes(const ft_chunk *chunk);
+size_t ft_chunk_count_index_bytes(const ft_chunk *chunk);
 
-/* -- decode.c ----------------------------------------------------------------------------------------------------------- */
+/* -- coders.c, decode.c --------------------------------------------------------------------------------------------------- */
 
-/* Memory of one thread that decodes: `ft_scratch_bytes` of it. */
-size_t ft_scratch_bytes(const ft_rows *rows);
+/* Memory of one thread that decodes: `ft_measure_scratch` of it. */
+size_t ft_measure_scratch(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
-int ft_decode(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
-              const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const fl_codecs *codecs);
+int ft_decode_cell(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
+              const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const ft_codecs *codecs);
+/* Have what it takes to decode a cell come to a cache, in three steps, each of which needs what the one before it has fetched. */
+enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES };
+void ft_fetch_cell(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step);
 /* Which views of a cell are written, as bits. */
-unsigned ft_written(const ft_rows *rows, size_t row, size_t stream);
+unsigned ft_find_written_views(const ft_rows *rows, size_t row, size_t stream);
+/* How many cells of some rows are written, each view for itself. Looks at exceptions only. */
+uint64_t ft_count_written_cells(const ft_rows *rows, size_t first, size_t stop);
 
 #endif

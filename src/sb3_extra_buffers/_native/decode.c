@@ -1,41 +1,9 @@
 /* Decoding cells: from rows to frames to groups, each group walked once for all that a cell wants of it. */
-#include "chunk.h"
+#include "coders.h"
 
 #include <string.h>
 
-/* Memory of one thread. */
-typedef struct scratch {
-    uint8_t *frame;  /* the frame that patches are applied to, and FL_WRITE_AHEAD */
-    uint8_t *first;  /* what a codec made of a blob */
-    uint8_t *pixels;
-    uint8_t *body;   /* what the group codec made of one, and FL_READ_AHEAD */
-} scratch;
-
-/* A group, ready to be walked. */
-typedef struct group {
-    const uint8_t *base;    /* the key frame, or the first frame itself */
-    bool keyed;             /* which of them */
-    const uint8_t *patches;
-    size_t length;
-    size_t first;           /* number of its first frame */
-    size_t stop;            /* number of the first frame after it */
-} group;
-
-/* Bytes that a packed group may have once it is unpacked. */
-static size_t most_body(const ft_rows *rows) { return 3 * rows->frame_bytes + ((size_t)64 << rows->method.shift); }
-
-size_t ft_scratch_bytes(const ft_rows *rows) {
-    return 3 * rows->stride + FL_WRITE_AHEAD + (rows->method.packs ? most_body(rows) + FL_READ_AHEAD : 0);
-}
-
-static scratch scratch_of(const ft_rows *rows, uint8_t *memory) {
-    scratch own = {memory, memory + rows->stride + FL_WRITE_AHEAD, NULL, NULL};
-    own.pixels = own.first + rows->stride;
-    own.body = own.pixels + rows->stride;
-    return own;
-}
-
-/* -- which frames a cell is made of ------------------------------------------------------------------------------------------- */
+/* -- which frames a cell is made of --------------------------------------------------------------------------------------- */
 
 /* The last exception of a stream up to a row; there is always one. */
 static const uint8_t *exception_at(const ft_lane *lane, size_t row) {
@@ -46,13 +14,13 @@ static const uint8_t *exception_at(const ft_lane *lane, size_t row) {
     return k > 0 ? lane->exceptions + (k - 1) * FT_EXCEPTION_BYTES : NULL;
 }
 
-/* The frames of a view that a class tells of, by number; a negative number stands for none. False where they make no sense. */
+/* The frames of a view that a class lists, by number; a negative number stands for none. False where they make no sense. */
 static bool frames_of_class(const ft_rows *rows, const ft_lane *lane, const uint8_t *exception, size_t view, int32_t *frames) {
     const size_t depth = rows->layout.depth, before = get_u16(exception + 2), class = get_u32(exception + 4);
     if (class >= rows->n_classes) {
         return false;
     }
-    const uint8_t *relative = rows->classes + class * ft_class_bytes(rows) + 2 + 2 * view * depth;
+    const uint8_t *relative = rows->classes + class * ft_count_class_bytes(rows) + 2 + 2 * view * depth;
     for (size_t j = 0; j < depth; j++) {
         const int16_t from = (int16_t)get_u16(relative + 2 * j);
         frames[j] = from;
@@ -78,12 +46,12 @@ static bool frames_of_cell(const ft_rows *rows, const ft_lane *lane, size_t row,
         return frames_of_class(rows, lane, exception, view, frames);
     }
     /* Since then, all rows follow by the rule: a view is the last one of the exception's row, moved on so many times. */
-    int32_t last[FL_MAX_DEPTH];
+    int32_t last[FT_MAX_DEPTH];
     const size_t moves = since - (view + 1 < rows->views);
     if (!frames_of_class(rows, lane, exception, rows->views - 1, last)) {
         return false;
     }
-    const uint8_t *class = rows->classes + get_u32(exception + 4) * ft_class_bytes(rows);
+    const uint8_t *class = rows->classes + get_u32(exception + 4) * ft_count_class_bytes(rows);
     const size_t next = (size_t)get_u16(exception + 2) + get_u16(class); /* the first frame after that row */
     if (moves > 0 && next + moves - 1 >= lane->frames) {
         return false;
@@ -94,9 +62,9 @@ static bool frames_of_cell(const ft_rows *rows, const ft_lane *lane, size_t row,
     return true;
 }
 
-unsigned ft_written(const ft_rows *rows, size_t row, size_t i) {
+unsigned ft_find_written_views(const ft_rows *rows, size_t row, size_t i) {
     unsigned written = 0;
-    int32_t frames[FL_MAX_DEPTH];
+    int32_t frames[FT_MAX_DEPTH];
     for (size_t view = 0; view < rows->views; view++) {
         const bool is_there = frames_of_cell(rows, &rows->lanes[i], row, view, frames) && frames[0] != FT_UNWRITTEN;
         written |= (unsigned)is_there << view;
@@ -104,7 +72,30 @@ unsigned ft_written(const ft_rows *rows, size_t row, size_t i) {
     return written;
 }
 
-/* -- where they are ------------------------------------------------------------------------------------------------------------- */
+uint64_t ft_count_written_cells(const ft_rows *rows, size_t first, size_t stop) {
+    if (first >= stop) {
+        return 0;
+    }
+    uint64_t cells = (uint64_t)(stop - first) * rows->n_streams * rows->views;
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        const ft_lane *lane = &rows->lanes[i];
+        size_t k = get_u16(lane->counts + first / FT_BLOCK_ROWS * FT_COUNT_BYTES);
+        for (; k < lane->n_exceptions; k++) { /* a row that follows from the one before is written */
+            const uint8_t *exception = lane->exceptions + k * FT_EXCEPTION_BYTES;
+            const size_t row = get_u16(exception), class = get_u32(exception + 4);
+            if (row >= stop) {
+                break;
+            }
+            const uint8_t *frames = rows->classes + class * ft_count_class_bytes(rows) + 2;
+            for (size_t view = 0; row >= first && view < rows->views; view++) {
+                cells -= (int16_t)get_u16(frames + 2 * view * rows->layout.depth) == FT_UNWRITTEN;
+            }
+        }
+    }
+    return cells;
+}
+
+/* -- where they are ------------------------------------------------------------------------------------------------------- */
 
 static size_t first_of(const ft_lane *lane, size_t k) { return get_u16(lane->groups + k * FT_GROUP_BYTES + 4); }
 
@@ -128,86 +119,76 @@ static size_t group_of(const ft_rows *rows, const ft_lane *lane, size_t frame) {
     return low;
 }
 
-static int decode_frame(const ft_rows *rows, const uint8_t *blob, size_t size, const scratch *own, const fl_codecs *codecs) {
-    const fl_layout *layout = &rows->layout;
-    uint8_t *out = layout->interleave ? own->pixels : own->first;
-    const int result = codecs->decode(codecs->context, FL_FRAME_CODEC, blob, size, out, rows->frame_bytes);
-    if (result == FL_OK && layout->interleave) {
-        fl_active->transpose(own->pixels, own->first, fl_pixels(layout), layout->planes, layout->item);
+/* The record of a lane's group, and its length. */
+static const uint8_t *record_of(const ft_rows *rows, const ft_lane *lane, size_t k, size_t *length) {
+    if (lane->open != NULL && k + 1 == lane->n_groups) {
+        *length = lane->open_bytes;
+        return lane->open;
     }
-    return result;
+    const size_t offset = get_u32(lane->groups + k * FT_GROUP_BYTES);
+    if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER) {
+        return NULL;
+    }
+    *length = RECORD_HEADER + (size_t)get_u32(rows->data + offset);
+    return *length <= rows->data_bytes - offset ? rows->data + offset : NULL;
 }
 
-/* Find the group of a frame. Every number that comes from stored bytes is checked before it is used. */
-static int find_group(const ft_rows *rows, const ft_lane *lane, size_t frame, const scratch *own, const fl_codecs *codecs,
-                      group *found) {
+/* Find the group of a frame. */
+static int find_group(const ft_rows *rows, const ft_lane *lane, size_t frame, const ft_scratch *own, const ft_codecs *codecs,
+                      ft_group *found) {
     if (lane->n_groups == 0) {
-        return FL_DAMAGED;
+        return FT_DAMAGED;
     }
     const size_t k = group_of(rows, lane, frame);
-    const uint8_t *record = lane->open;
-    size_t length = lane->open_bytes;
-    if (lane->open == NULL || k + 1 < lane->n_groups) {
-        const size_t offset = get_u32(lane->groups + k * FT_GROUP_BYTES);
-        if (offset > rows->data_bytes || rows->data_bytes - offset < FT_RECORD_HEADER) {
-            return FL_DAMAGED;
-        }
-        record = rows->data + offset;
-        length = FT_RECORD_HEADER + (size_t)get_u32(record);
-        if (length > rows->data_bytes - offset) {
-            return FL_DAMAGED;
-        }
+    size_t length;
+    const uint8_t *record = record_of(rows, lane, k, &length);
+    if (record == NULL) {
+        return FT_DAMAGED;
     }
-    const uint8_t *body = record + FT_RECORD_HEADER;
-    length -= FT_RECORD_HEADER;
-    *found = (group){own->first, false, body, 0, first_of(lane, k), k + 1 < lane->n_groups ? first_of(lane, k + 1) : lane->frames};
-    const int coder = record[FT_RECORD_CODER];
-    if (coder == RAW) {
-        found->base = body;
-        return length == rows->frame_bytes ? FL_OK : FL_DAMAGED;
+    found->first = first_of(lane, k);
+    found->stop = k + 1 < lane->n_groups ? first_of(lane, k + 1) : lane->frames;
+    if (frame < found->first || frame >= found->stop) {
+        return FT_DAMAGED;
     }
-    if (coder == BLOB) {
-        return decode_frame(rows, body, length, own, codecs);
-    }
-    if (coder > PACKED || length < RECORD_NUMBER) {
-        return FL_DAMAGED;
-    }
-    const size_t number = get_u32(body);
-    body += RECORD_NUMBER;
-    length -= RECORD_NUMBER;
-    if (coder == CODED) {
-        if (number > length) {
-            return FL_DAMAGED;
-        }
-        found->patches = body + number;
-        found->length = length - number;
-        return decode_frame(rows, body, number, own, codecs);
-    }
-    size_t key = number;
-    if (coder == PACKED) {
-        if (!rows->method.packs || number > most_body(rows) || number < RECORD_NUMBER) {
-            return FL_DAMAGED;
-        }
-        const int result = codecs->decode(codecs->context, FL_GROUP_CODEC, body, length, own->body, number);
-        if (result != FL_OK) {
-            return result;
-        }
-        memset(own->body + number, 0, FL_READ_AHEAD);
-        key = get_u32(own->body);
-        body = own->body + RECORD_NUMBER;
-        length = number - RECORD_NUMBER;
-    }
-    if (key > rows->data_bytes || rows->frame_bytes > rows->data_bytes - key) {
-        return FL_DAMAGED;
-    }
-    found->base = rows->data + key;
-    found->keyed = true;
-    found->patches = body;
-    found->length = length;
-    return FL_OK;
+    return ft_open_record(rows, record, length, own, codecs, found);
 }
 
-/* -- the walk ------------------------------------------------------------------------------------------------------------------- */
+/* -- fetching what is needed soon: in a large ring nearly nothing is in a cache ------------------------------------------- */
+
+void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[FT_MAX_VIEWS], int step) {
+    const ft_lane *lane = &rows->lanes[i];
+    if (step == FT_FETCH_INDEX) {
+        /* Most streams have as many frames as rows, and groups that are full, about; lists of exceptions are short. */
+        const size_t likely = row >> rows->method.shift;
+        FT_FETCH(lane->counts + row / FT_BLOCK_ROWS * FT_COUNT_BYTES);
+        FT_FETCH(lane->exceptions);
+        FT_FETCH(lane->groups + (likely < lane->n_groups ? likely * FT_GROUP_BYTES : 0));
+        return;
+    }
+    size_t low = SIZE_MAX, high = 0; /* the groups that are done: those of a pair lie side by side */
+    for (size_t view = 0; view < rows->views && lane->n_groups > 0; view++) {
+        int32_t frames[FT_MAX_DEPTH];
+        if (!wanted[view] || !frames_of_cell(rows, lane, row, view, frames)) {
+            continue;
+        }
+        for (size_t j = 0; j < rows->layout.depth; j++) {
+            const size_t k = frames[j] < 0 ? low : group_of(rows, lane, (size_t)frames[j]);
+            if (frames[j] < 0 || (low <= k && k <= high)) {
+                continue;
+            }
+            low = k < low ? k : low;
+            high = k > high ? k : high;
+            const size_t offset = get_u32(lane->groups + k * FT_GROUP_BYTES);
+            if (step == FT_FETCH_FRAMES) {
+                ft_fetch_record(rows, offset);
+            } else if (offset < rows->data_bytes) {
+                FT_FETCH(rows->data + offset);
+            }
+        }
+    }
+}
+
+/* -- the walk ------------------------------------------------------------------------------------------------------------- */
 
 /* How far a group has been walked. */
 typedef struct walk {
@@ -215,17 +196,17 @@ typedef struct walk {
     size_t frame; /* the frame that it makes */
 } walk;
 
-/* On the way to a frame, leave out what comes before the last patch that stands alone; `*alone` tells whether there is one, so that
- * nothing is needed of the frames before it. Tells whether the patches are whole. */
-static bool leave_out(const group *of, size_t until, walk *next, bool *alone) {
+/* On the way to a frame, leave out what comes before the last patch that stands alone; `*alone` is whether there is one, so that
+ * nothing is needed of the frames before it. Returns whether the patches are whole. */
+static bool leave_out(const ft_group *of, size_t until, walk *next, bool *alone) {
     walk seen = *next;
     *alone = false;
     for (; seen.frame <= until; seen.frame++) {
-        const size_t length = fl_patch_length(of->patches + seen.at, of->length - seen.at);
+        const size_t length = ft_measure_patch(of->patches + seen.at, of->length - seen.at);
         if (length == 0) {
             return false;
         }
-        if (fl_patch_stands_alone(of->patches + seen.at, length)) {
+        if (ft_patch_stands_alone(of->patches + seen.at, length)) {
             *next = seen;
             *alone = true;
         }
@@ -235,11 +216,11 @@ static bool leave_out(const group *of, size_t until, walk *next, bool *alone) {
 }
 
 /* Make a frame of the one before the walk's next. */
-static bool walk_to(const ft_rows *rows, const group *in, size_t until, walk *next, uint8_t *frame) {
+static bool walk_to(const ft_rows *rows, const ft_group *in, size_t until, walk *next, uint8_t *frame) {
     for (; next->frame <= until; next->frame++) {
         const uint8_t *patch = in->patches + next->at;
-        const size_t length = fl_patch_length(patch, in->length - next->at);
-        if (length == 0 || !fl_active->apply(patch, length, frame, rows->frame_bytes, rows->layout.row)) {
+        const size_t length = ft_measure_patch(patch, in->length - next->at);
+        if (length == 0 || !ft_active->apply(patch, length, frame, rows->frame_bytes, rows->layout.row)) {
             return false;
         }
         next->at += length;
@@ -247,13 +228,13 @@ static bool walk_to(const ft_rows *rows, const group *in, size_t until, walk *ne
     return true;
 }
 
-int ft_decode(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[FT_MAX_VIEWS], const size_t room[FT_MAX_VIEWS],
-              uint8_t *memory, const fl_codecs *codecs) {
+int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[FT_MAX_VIEWS], const size_t room[FT_MAX_VIEWS],
+              uint8_t *memory, const ft_codecs *codecs) {
     const ft_lane *lane = &rows->lanes[i];
-    const scratch own = scratch_of(rows, memory);
+    const ft_scratch own = ft_split_scratch(rows, memory);
     const size_t depth = rows->layout.depth, size = rows->frame_bytes;
-    int32_t wanted[FT_MAX_VIEWS * FL_MAX_DEPTH];
-    size_t order[FT_MAX_VIEWS * FL_MAX_DEPTH], count = 0;
+    int32_t wanted[FT_MAX_VIEWS * FT_MAX_DEPTH];
+    size_t order[FT_MAX_VIEWS * FT_MAX_DEPTH], count = 0;
     bool in_order = rows->layout.outer == 1;
     for (size_t view = 0; view < rows->views; view++) {
         if (outputs[view] == NULL) {
@@ -261,12 +242,12 @@ int ft_decode(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[
         }
         int32_t *frames = wanted + view * depth;
         if (!frames_of_cell(rows, lane, row, view, frames)) {
-            return FL_DAMAGED;
+            return FT_DAMAGED;
         }
         for (size_t j = 0; j < depth; j++) {
             in_order = in_order && (j == 0 || frames[j] >= frames[j - 1]);
             if (frames[j] < 0) {
-                fl_put_frame(&rows->layout, NULL, j, outputs[view]);
+                ft_put_frame(&rows->layout, NULL, j, outputs[view]);
                 continue;
             }
             size_t k = count++;
@@ -277,36 +258,33 @@ int ft_decode(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[
         }
     }
     for (size_t k = 0; k < count;) {
-        group found;
+        ft_group found;
         const int result = find_group(rows, lane, (size_t)wanted[order[k]], &own, codecs, &found);
-        if (result != FL_OK) {
+        if (result != FT_OK) {
             return result;
-        }
-        if ((size_t)wanted[order[k]] < found.first || (size_t)wanted[order[k]] >= found.stop) {
-            return FL_DAMAGED;
         }
         const uint8_t *before = found.base;
         walk next = {0, found.first + !found.keyed};
         for (; k < count && (size_t)wanted[order[k]] < found.stop; k++) {
             const size_t view = order[k] / depth, j = order[k] % depth, until = (size_t)wanted[order[k]];
             /* A frame that lies in one piece is decoded where it goes to, if what that writes beyond it is put later. */
-            const bool in_place = in_order && room[view] + (depth - 1 - j) * size >= FL_WRITE_AHEAD;
+            const bool in_place = in_order && room[view] + (depth - 1 - j) * size >= FT_WRITE_AHEAD;
             uint8_t *frame = in_place ? outputs[view] + j * size : own.frame;
             bool alone;
             if (!leave_out(&found, until, &next, &alone)) {
-                return FL_DAMAGED;
+                return FT_DAMAGED;
             }
             if (!alone && before != frame) {
-                fl_active->copy(frame, before, size);
+                ft_active->copy(frame, before, size);
             }
             if (!walk_to(rows, &found, until, &next, frame)) {
-                return FL_DAMAGED;
+                return FT_DAMAGED;
             }
             if (!in_place) {
-                fl_put_frame(&rows->layout, frame, j, outputs[view]);
+                ft_put_frame(&rows->layout, frame, j, outputs[view]);
             }
             before = frame;
         }
     }
-    return FL_OK;
+    return FT_OK;
 }

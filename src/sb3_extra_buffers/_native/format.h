@@ -1,28 +1,26 @@
-/* The numbers of the format, which docs/format.md describes: records of the log, and patches (kernels.inc). */
-#ifndef FL_FORMAT_H
-#define FL_FORMAT_H
+/* The numbers of the format, which docs/format.md describes: records, and patches (kernels.inc). */
+#ifndef FT_FORMAT_H
+#define FT_FORMAT_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* A record is one group: u32 length of the body, u8 kind, u8 number of frames, body. */
+/* A record is a group or a key frame: u32 length of the body, u16 stream (its lower bits), u8 coder, u8 frames, body. */
 enum {
-    RECORD_HEADER = 6,
+    RECORD_CODER = 6,
+    RECORD_HEADER = 8,
     RECORD_NUMBER = 4, /* the u32 that a body of KEYED, CODED or PACKED begins with */
     RECORD_PATCHES = RECORD_HEADER + RECORD_NUMBER,
 };
 
 enum {
-    KEYED = 0,  /* u32 offset of the key frame in this segment, patch on it, further patches */
+    KEYED = 0,  /* u32 offset of the key frame in the data, patch on it, further patches */
     CODED = 1,  /* u32 length, blob of the frame codec (the first frame), further patches */
     PACKED = 2, /* u32 length of what follows once decoded, blob of the group codec: the body of a KEYED */
     RAW = 3,    /* the bytes of one frame, when no codec makes them fewer */
     BLOB = 4,   /* blob of the frame codec: one frame */
     KEY = 5,    /* the bytes of a frame that patches are on */
 };
-
-/* In chunks, a record says whose it is: u32 length of the body, u16 stream (its lower bits), u8 coder, u8 number of frames. */
-enum { FT_RECORD_HEADER = 8, FT_RECORD_CODER = 6 };
 
 enum {
     PATCH_PREFIX = 2,
@@ -48,10 +46,18 @@ static inline uint32_t get_u32(const uint8_t *at) {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-static inline void put_header(uint8_t *record, size_t body, int kind, uint32_t frames) {
-    put_u32(record, body);
-    record[4] = (uint8_t)kind;
-    record[5] = (uint8_t)frames;
+static inline uint16_t get_u16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+static inline void put_u16(uint8_t *out, size_t value) {
+    out[0] = (uint8_t)(value & 255);
+    out[1] = (uint8_t)(value >> 8 & 255);
+}
+
+static inline uint64_t get_u64(const uint8_t *at) { return get_u32(at) | (uint64_t)get_u32(at + 4) << 32; }
+
+static inline void put_u64(uint8_t *out, uint64_t value) {
+    put_u32(out, (size_t)(value & 0xFFFFFFFF));
+    put_u32(out + 4, (size_t)(value >> 32));
 }
 
 #endif

@@ -3,33 +3,54 @@
 
 #include <string.h>
 
-size_t fl_length(const fl_layout *layout) { return layout->depth * layout->planes; }
+#define MOST_BYTES ((size_t)1 << 28) /* of an observation: offsets in a chunk have 32 bits */
 
-size_t fl_pixels(const fl_layout *layout) { return layout->part / layout->planes / layout->item; }
-
-fl_geometry fl_geometry_of(const fl_layout *layout, bool turned) {
-    if (turned) {
-        return (fl_geometry){fl_pixels(layout), fl_length(layout) * layout->item, layout->planes * layout->item};
+bool ft_check_layout(const ft_layout *layout) {
+    if (layout->item < 1 || layout->outer < 1 || layout->depth < 1 || layout->part < 1 || layout->planes < 1 ||
+        layout->depth > FT_MAX_DEPTH || layout->planes > MOST_BYTES || layout->item > 64) {
+        return false;
     }
-    return (fl_geometry){layout->outer, layout->depth * layout->part, layout->part};
+    const size_t factors[] = {layout->part, layout->outer, layout->depth};
+    size_t bytes = 1;
+    for (int i = 0; i < 3; i++) {
+        if (factors[i] > MOST_BYTES / bytes) {
+            return false;
+        }
+        bytes *= factors[i];
+    }
+    if ((layout->can_turn || layout->interleave) && (layout->outer != 1 || layout->part % (layout->planes * layout->item) != 0)) {
+        return false;
+    }
+    return layout->row < layout->outer * layout->part;
 }
 
-void fl_take_frame(const fl_layout *layout, const uint8_t *obs, bool turned, size_t j, uint8_t *frame, uint8_t *scratch) {
-    const fl_geometry of = fl_geometry_of(layout, turned);
+size_t ft_count_planes(const ft_layout *layout) { return layout->depth * layout->planes; }
+
+size_t ft_count_pixels(const ft_layout *layout) { return layout->part / layout->planes / layout->item; }
+
+ft_geometry ft_find_geometry(const ft_layout *layout, bool turned) {
+    if (turned) {
+        return (ft_geometry){ft_count_pixels(layout), ft_count_planes(layout) * layout->item, layout->planes * layout->item};
+    }
+    return (ft_geometry){layout->outer, layout->depth * layout->part, layout->part};
+}
+
+void ft_take_frame(const ft_layout *layout, const uint8_t *obs, bool turned, size_t j, uint8_t *frame, uint8_t *scratch) {
+    const ft_geometry of = ft_find_geometry(layout, turned);
     if (!turned || layout->planes == 1) {
-        fl_active->gather(obs, of.blocks, of.block, j * of.part, of.part, frame);
+        ft_active->gather(obs, of.blocks, of.block, j * of.part, of.part, frame);
         return;
     }
-    fl_active->gather(obs, of.blocks, of.block, j * of.part, of.part, scratch);
-    fl_active->transpose(scratch, frame, of.blocks, layout->planes, layout->item);
+    ft_active->gather(obs, of.blocks, of.block, j * of.part, of.part, scratch);
+    ft_active->transpose(scratch, frame, of.blocks, layout->planes, layout->item);
 }
 
-bool fl_moved_on(const fl_layout *layout, const uint8_t *now, const uint8_t *before, bool turned, uint8_t *newest,
+bool ft_take_moved(const ft_layout *layout, const uint8_t *now, const uint8_t *before, bool turned, uint8_t *newest,
                  uint8_t *copy, uint8_t *scratch) {
-    const fl_geometry of = fl_geometry_of(layout, turned);
+    const ft_geometry of = ft_find_geometry(layout, turned);
     const size_t kept = of.block - of.part;
     if (of.part == 1 && of.block == 4) {
-        return fl_active->moved_words(now, before, of.blocks, newest, copy);
+        return ft_active->moved_words(now, before, of.blocks, newest, copy);
     }
     if (kept >= 64 || of.blocks == 1) {
         for (size_t i = 0; i < of.blocks; i++) {
@@ -48,29 +69,29 @@ bool fl_moved_on(const fl_layout *layout, const uint8_t *now, const uint8_t *bef
             }
         }
     }
-    fl_take_frame(layout, now, turned, layout->depth - 1, newest, scratch);
-    fl_active->copy(copy, now, of.blocks * of.block);
+    ft_take_frame(layout, now, turned, layout->depth - 1, newest, scratch);
+    ft_active->copy(copy, now, of.blocks * of.block);
     return true;
 }
 
-void fl_put_frame(const fl_layout *layout, const uint8_t *frame, size_t j, uint8_t *obs) {
+void ft_put_frame(const ft_layout *layout, const uint8_t *frame, size_t j, uint8_t *obs) {
     const size_t part = layout->part, block = layout->depth * part;
     if (frame == NULL) {
         for (size_t i = 0; i < layout->outer; i++) {
             memset(obs + i * block + j * part, 0, part);
         }
     } else if (layout->outer == 1) {
-        fl_active->copy(obs + j * part, frame, part);
+        ft_active->copy(obs + j * part, frame, part);
     } else {
-        fl_active->scatter(frame, layout->outer, block, j * part, part, obs);
+        ft_active->scatter(frame, layout->outer, block, j * part, part, obs);
     }
 }
 
-void fl_turn(const fl_layout *layout, const uint8_t *obs, bool turned, uint8_t *other) {
-    const size_t length = fl_length(layout), pixels = fl_pixels(layout);
+void ft_turn_observation(const ft_layout *layout, const uint8_t *obs, bool turned, uint8_t *other) {
+    const size_t length = ft_count_planes(layout), pixels = ft_count_pixels(layout);
     if (turned) {
-        fl_active->transpose(obs, other, pixels, length, layout->item);
+        ft_active->transpose(obs, other, pixels, length, layout->item);
     } else {
-        fl_active->transpose(obs, other, length, pixels, layout->item);
+        ft_active->transpose(obs, other, length, pixels, layout->item);
     }
 }

@@ -1,4 +1,4 @@
-/* The kernels with AVX2, for processors that have it; kernels.c asks before it takes them. */
+/* The kernels with AVX2, for processors that have it; kernels.c looks before it takes them. */
 #if defined(__x86_64__) || defined(_M_X64)
 
 #include <immintrin.h>
@@ -14,9 +14,9 @@
 #pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
 #endif
 
-#define FL_AVX2 1
-#define FL_KERNELS fl_kernels_avx2
-#define FL_KERNELS_NAME "avx2"
+#define FT_AVX2 1
+#define FT_KERNELS ft_kernels_avx2
+#define FT_KERNELS_NAME "avx2"
 #include "kernels.inc"
 
 #if defined(__clang__)
@@ -26,5 +26,5 @@
 #endif
 
 #else
-typedef int fl_no_avx2; /* an empty file is no C */
+typedef int ft_no_avx2; /* an empty file is no C */
 #endif

@@ -1,12 +1,14 @@
 /*
  * Some work shared by two threads, the caller's and a helper. Who is ready takes another piece, the caller from the front and the
- * helper from the back, so that whoever starts late, or is held up, takes less, and each has what it takes side by side.
+ * helper from the back, so that a thread that starts late, or is held up, takes less, and each has what it takes side by side.
  *
  * The helper is started when it is first needed and waits for more after that. A new thread may begin on the core of the one
  * that has made it, where it is of no help (Linux was seen to do that after a pause); one that is woken up gets an idle core.
  * Waking up takes about as long as decoding a small batch, so a caller that knows of work to come has it woken up before.
  */
-#include "framelog.h"
+#include "parallel.h"
+
+#include "frametable.h"
 
 enum {
     SPINS = 4000,        /* looks at a helper that is not done yet: some 50 microseconds, as long as falling asleep and waking up */
@@ -26,7 +28,7 @@ typedef volatile LONG flag;
 static void acquire(lock *of) { AcquireSRWLockExclusive(of); }
 static void release(lock *of) { ReleaseSRWLockExclusive(of); }
 static void wait_for(event *what, lock *of) { SleepConditionVariableSRW(what, of, INFINITE, 0); }
-static void tell(event *what) { WakeConditionVariable(what); }
+static void wake_up(event *what) { WakeConditionVariable(what); }
 static size_t take(counter *taken) { return (size_t)InterlockedExchangeAdd64(taken, 1); }
 static bool is_set(flag *of) { return *of != 0; }
 static void set(flag *of, bool value) { InterlockedExchange(of, value); }
@@ -44,7 +46,7 @@ typedef bool flag;
 static void acquire(lock *of) { pthread_mutex_lock(of); }
 static void release(lock *of) { pthread_mutex_unlock(of); }
 static void wait_for(event *what, lock *of) { pthread_cond_wait(what, of); }
-static void tell(event *what) { pthread_cond_signal(what); }
+static void wake_up(event *what) { pthread_cond_signal(what); }
 static size_t take(counter *taken) { return __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED); }
 static bool is_set(flag *of) { return __atomic_load_n(of, __ATOMIC_ACQUIRE); }
 static void set(flag *of, bool value) { __atomic_store_n(of, value, __ATOMIC_RELEASE); }
@@ -62,12 +64,12 @@ typedef struct job {
     counter taken; /* pieces */
 } job;
 
-/* There is one helper in a process. Whoever comes while it helps somebody else works alone. */
+/* There is one helper in a process. A caller that comes while it helps another one works alone. */
 typedef struct helper {
     lock guard;          /* of all but `helps` and `offers`, which are only set under it */
     event offer, answer;
     job *offered;        /* what it has not begun to help with */
-    bool started, taken; /* whether there is one, and whether somebody has it */
+    bool started, taken; /* whether there is one, and whether a caller has it */
     bool awake;          /* it was called, and looks for an offer */
     flag offers;         /* whether there is one */
     flag helps;
@@ -85,7 +87,7 @@ static void work_on(job *of, int worker) {
     }
 }
 
-/* Under the guard, which is released meanwhile. */
+/* The caller must hold the guard, which is released meanwhile. */
 static void look_for_an_offer(void) {
     release(&one.guard);
     for (int k = 0; k < WAITS && !is_set(&one.offers); k++) {
@@ -114,7 +116,7 @@ static void help_for_ever(void) {
         work_on(of, 1);
         acquire(&one.guard);
         set(&one.helps, false);
-        tell(&one.answer);
+        wake_up(&one.answer);
     }
 }
 
@@ -126,7 +128,7 @@ static unsigned __stdcall run(void *unused) {
     return 0;
 }
 
-bool fl_watch_forks(void) { return true; } /* there are none */
+bool ft_watch_forks(void) { return true; } /* there are none */
 
 static bool start(void) {
     HANDLE thread = (HANDLE)_beginthreadex(NULL, 0, run, NULL, 0, NULL);
@@ -149,14 +151,14 @@ static void begin_anew(void) {
     forks++;
 }
 
-bool fl_watch_forks(void) {
+bool ft_watch_forks(void) {
     static bool watches;
     watches = watches || pthread_atfork(NULL, NULL, begin_anew) == 0;
     return watches;
 }
 
 static bool start(void) {
-    if (!fl_watch_forks()) {
+    if (!ft_watch_forks()) {
         return false;
     }
     pthread_t thread;
@@ -173,23 +175,23 @@ static bool start(void) {
 }
 #endif
 
-/* Under the guard: whether there is a helper that nobody has. */
+/* Whether there is a helper that no caller has. The caller must hold the guard. */
 static bool is_free(void) {
     one.started = one.started || (!one.taken && start());
     return one.started && !one.taken;
 }
 
-void fl_call_helper(void) {
+void ft_wake_helper(void) {
     acquire(&one.guard);
     const bool calls = is_free() && !one.awake;
     one.awake = one.awake || calls;
     release(&one.guard);
     if (calls) {
-        tell(&one.offer);
+        wake_up(&one.offer);
     }
 }
 
-/* Let the helper help, unless it helps somebody else, or sleeps and is not to be woken up. */
+/* Let the helper help, unless it helps another caller, or sleeps and is not to be woken up. */
 static bool offer(job *of, bool wake) {
     acquire(&one.guard);
     const bool sleeps = !one.awake, helps = (wake || !sleeps) && is_free();
@@ -200,7 +202,7 @@ static bool offer(job *of, bool wake) {
     }
     release(&one.guard);
     if (helps && sleeps) {
-        tell(&one.offer);
+        wake_up(&one.offer);
     }
     return helps;
 }
@@ -220,7 +222,7 @@ static void withdraw(void) {
     release(&one.guard);
 }
 
-void fl_work_on_two(bool (*work)(void *, int, size_t, size_t), void *context, size_t count, size_t piece, bool wake) {
+void ft_work_on_two(bool (*work)(void *, int, size_t, size_t), void *context, size_t count, size_t piece, bool wake) {
     job of = {work, context, count, piece, (count + piece - 1) / piece, 0};
     const unsigned before = forks;
     const bool shared = offer(&of, wake);

@@ -1,15 +1,15 @@
 /*
  * Loads and stores of any alignment, and 64 bytes compared at once. Included by kernels.inc once for each set of
- * instructions: FL_AVX2 says which.
+ * instructions: FT_AVX2 says which.
  */
-#ifndef FL_SIMD_H
-#define FL_SIMD_H
+#ifndef FT_SIMD_H
+#define FT_SIMD_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#if defined(FL_AVX2)
+#if defined(FT_AVX2)
 #include <immintrin.h>
 #elif defined(__SSE2__) || defined(_M_X64)
 #include <emmintrin.h>
@@ -93,7 +93,7 @@ static inline void store_four(uint8_t *at, uint32_t word) {
 
 /* As many bytes at once as may be written after a frame. */
 enum { BLOCK = 32 };
-#if defined(FL_AVX2)
+#if defined(FT_AVX2)
 typedef __m256i block;
 static inline block load_block(const uint8_t *at) { return _mm256_loadu_si256((const __m256i *)(const void *)at); }
 static inline void store_block(uint8_t *at, block of) { _mm256_storeu_si256((__m256i *)(void *)at, of); }
@@ -143,7 +143,7 @@ static inline block first_bytes(size_t count) {
 
 /* Bit `i` is set where byte `i` of 64 differs. */
 static inline uint64_t different_bytes(const uint8_t *a, const uint8_t *b) {
-#if defined(FL_AVX2)
+#if defined(FT_AVX2)
     const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(const void *)a),
                                           _mm256_loadu_si256((const __m256i *)(const void *)b));
     const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(const void *)(a + 32)),

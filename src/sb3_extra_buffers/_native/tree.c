@@ -1,7 +1,7 @@
-/* Sums for prioritized replay: a full binary tree in one array, the root at 1, leaves from `first_leaf` on. */
-#include "framelog.h"
+/* Sums for prioritized replay. */
+#include "frametable.h"
 
-void fl_tree_set(double *sums, size_t first_leaf, const int64_t *leaves, const double *values, size_t count) {
+void ft_tree_set_leaves(double *sums, size_t first_leaf, const int64_t *leaves, const double *values, size_t count) {
     for (size_t i = 0; i < count; i++) {
         size_t node = first_leaf + (size_t)leaves[i];
         sums[node] = values[i];
@@ -12,7 +12,7 @@ void fl_tree_set(double *sums, size_t first_leaf, const int64_t *leaves, const d
     }
 }
 
-void fl_tree_find(const double *sums, size_t first_leaf, const double *targets, int64_t *leaves, size_t count) {
+void ft_tree_find_leaves(const double *sums, size_t first_leaf, const double *targets, int64_t *leaves, size_t count) {
     for (size_t i = 0; i < count; i++) {
         double target = targets[i];
         size_t node = 1;

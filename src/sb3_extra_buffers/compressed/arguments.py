@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gymnasium import spaces
-from stable_baselines3.common.buffers import DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
+from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 import sb3_extra_buffers
-from sb3_extra_buffers.compressed.parents import is_known, parent_signature
 
 FROM_ALGORITHM = frozenset(
     (
@@ -22,29 +21,12 @@ FROM_ALGORITHM = frozenset(
 )
 """What the algorithm itself hands to its buffer."""
 
+_KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
+# Those errors that can be made of a message alone.
+_SAID_AGAIN = (TypeError, ValueError, AttributeError, IndexError, KeyError, OverflowError, RuntimeError)
 # What only the one kind of algorithm hands over, and the kind of buffer that takes it.
 _TELLS_KIND = {"optimize_memory_usage": ("replay", "DQN, SAC"), "gae_lambda": ("rollout", "PPO, A2C")}
 _CHOOSES = "compressed_kwargs(algorithm_class, env) chooses the class for you"
-
-
-def bind_arguments(cls: type, mixin: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    """
-    Bind what is meant for the parent of a buffer, or say what is wrong with it.
-
-    :param cls: The buffer class
-    :param mixin: What makes it ours
-    :param args: Positional arguments
-    :param kwargs: Keyword arguments, without those that the mixin takes itself
-    :return: The arguments by name
-    """
-    signature = parent_signature(cls, mixin)
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError as error:
-        given = dict(zip(signature.parameters, args, strict=False)) | kwargs
-        raise TypeError(_explain(cls, given, set(signature.parameters), str(error))) from None
-    check_space(cls, mixin, bound.arguments["observation_space"])
-    return bound
 
 
 def check_mappings(**given: Any) -> None:
@@ -58,7 +40,16 @@ def check_mappings(**given: Any) -> None:
             raise TypeError(f"{name} must be a dict, not {value!r}")
 
 
-def _explain(cls: type, given: dict[str, Any], taken: set[str], error: str) -> str:
+def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> str:
+    """
+    Say what is wrong with the arguments of a buffer.
+
+    :param cls: The buffer class
+    :param given: The arguments by name
+    :param error: What Python says
+    :return: The message
+    """
+    taken = inspect.signature(cls).parameters.keys()
     is_dict = isinstance(given.get("observation_space"), spaces.Dict)
     for name, (kind, algorithms) in _TELLS_KIND.items():
         if name in given and name not in taken:
@@ -75,13 +66,13 @@ def _explain(cls: type, given: dict[str, Any], taken: set[str], error: str) -> s
             f"rollout_buffer_class, or use CompressedRecurrent{'Dict' if is_dict else ''}RolloutBuffer"
         )
     if unknown:
-        return no_such_option(cls, unknown, inspect.signature(cls).parameters, is_dict)
+        return no_such_option(cls, unknown, taken, is_dict)
     if "hidden_state_shape" in taken - given.keys():
         return (
             f"{cls.__name__} needs hidden_state_shape, which only CompressedRecurrentPPO hands over: use that in place of "
             f"RecurrentPPO, and with other algorithms another buffer; {_CHOOSES}"
         )
-    return f"{cls.__name__}: {error}; it takes {', '.join(inspect.signature(cls).parameters)}"
+    return f"{cls.__name__}: {error}; it takes {', '.join(taken)}"
 
 
 def no_such_option(cls: type, unknown: Iterable[str], taken: Iterable[str], is_dict: bool) -> str:
@@ -137,22 +128,26 @@ def takes_dict(cls: type) -> bool:
     return issubclass(cls, (DictReplayBuffer, DictRolloutBuffer))
 
 
-def check_space(cls: type, mixin: type, space: Any) -> None:
+def check_space(cls: type, space: Any) -> None:
     """
     Refuse observations that a buffer class is not for.
 
     :param cls: The class
-    :param mixin: What makes it ours
     :param space: The observation space
     """
     if not isinstance(space, spaces.Space):
         raise TypeError(f"observation_space must be a space of Gymnasium, not {space!r}")
     if issubclass(cls, HerReplayBuffer):
         check_goals(space)
-    elif takes_dict(cls) != isinstance(space, spaces.Dict) and is_known(cls, mixin):
+    elif takes_dict(cls) != isinstance(space, spaces.Dict) and _is_known(cls):
         kind = "Dict observations only" if takes_dict(cls) else "observations that are not a Dict"
         advice = f"use {twin}; {_CHOOSES}" if (twin := _twin(cls)) else _CHOOSES
         raise ValueError(f"{cls.__name__} takes {kind}, but the observation space is {space}: {advice}")
+
+
+def _is_known(cls: type) -> bool:
+    """Whether it is made of SB3's, SB3-Contrib's and our classes alone; what others make may take other observations."""
+    return all(parent.__module__.startswith(_KNOWN) for parent in cls.__mro__ if issubclass(parent, BaseBuffer))
 
 
 def check_goals(space: spaces.Space[Any]) -> None:
@@ -173,3 +168,27 @@ def _twin(cls: type) -> str | None:
             if name != parent.__name__ and name.replace("Dict", "") == plain:
                 return name
     return None
+
+
+def explain_step(error: Exception, n_envs: int, given: Mapping[str, Any]) -> None:
+    """
+    Raise an error of the same kind that says what cannot be stored; do nothing where the error is not about that.
+
+    :param error: What NumPy, torch or Python have to say
+    :param n_envs: Number of environments
+    :param given: What was to be stored, by name
+    """
+    if type(error) in _SAID_AGAIN:
+        what = ", ".join(f"{name} {_form(value)}" for name, value in given.items())
+        raise type(error)(
+            f"this step cannot be stored, and the buffer is as it was: {error}. "
+            f"It needs one of each for {n_envs} environment(s), and was given {what}"
+        ) from error
+
+
+def _form(value: Any) -> str:
+    if hasattr(value, "shape"):
+        return f"of shape {tuple(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"as a {type(value).__name__} of {len(value)}"
+    return f"as {type(value).__name__}"

@@ -18,14 +18,10 @@ from stable_baselines3.common.vec_env import VecEnv
 
 import sb3_extra_buffers
 from sb3_extra_buffers.compressed.arguments import FROM_ALGORITHM, check_goals, no_such_option, takes_dict
-from sb3_extra_buffers.compressed.buffers import (
-    CompressedDictReplayBuffer,
-    CompressedDictRolloutBuffer,
-    CompressedReplayBuffer,
-    CompressedRolloutBuffer,
-)
 from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
+from sb3_extra_buffers.compressed.replay import CompressedDictReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.compressed.rollout import CompressedDictRolloutBuffer, CompressedRolloutBuffer
 
 _HER_OPTIONS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}
 _PRIORITY_OPTIONS = {"alpha", "beta", "eps"}

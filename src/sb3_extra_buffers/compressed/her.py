@@ -3,61 +3,63 @@
 from __future__ import annotations
 
 import copy
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import DictReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_extra_buffers.compressed.mixin import CompressedReplay
-from sb3_extra_buffers.compressed.parents import dict_add_is_known, write_rest
-from sb3_extra_buffers.compressed.signatures import HerArguments
-from sb3_extra_buffers.compressed.valid_slots import ValidSlots
-from sb3_extra_buffers.compressed.whole_adds import spare_row
+from sb3_extra_buffers.compressed.replay import TableReplay
+from sb3_extra_buffers.storage.valid_slots import ValidSlots
 
-_ADD_IS_KNOWN = dict_add_is_known()
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-
-class _Slotless(DictReplayBuffer):
-    """Stands behind ``HerReplayBuffer`` and says that there are no slots, for it would make a dict for each."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._n_slots = self.buffer_size
-        self.buffer_size = 0
-
-    @cached_property
-    def _reshapes(self) -> bool:
-        """Whether SB3 has to reshape observations before it stores them. Asked late: at first, the space is hollow."""
-        return any(isinstance(space, spaces.Discrete) for space in self.observation_space.spaces.values())
-
-    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        """Do what ``DictReplayBuffer.add`` does, but copy once: it copies all that it is about to copy into the buffer."""
-        if self._reshapes or not _ADD_IS_KNOWN:
-            super().add(obs, next_obs, action, reward, done, infos)
-            return
-        row = self.pos
-        for key, array in self.observations.items():
-            array[row] = obs[key]
-        for key, array in self.next_observations.items():
-            array[row] = next_obs[key]
-        write_rest(self, row, action.reshape((self.n_envs, self.action_dim)), reward, done, infos)
+    from sb3_extra_buffers.compressed.options import CompressionOptions
 
 
-class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
-    """``HerReplayBuffer`` without a dict for every slot, and without looking at every slot for every sample."""
+class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
+    """
+    ``HerReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.buffer_size = self._n_slots
-        self.ep_start = np.zeros((self.buffer_size, self.n_envs), dtype=np.int64)
-        self.ep_length = np.zeros((self.buffer_size, self.n_envs), dtype=np.int64)
+    Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect. There is no
+    dict for every slot, as in SB3, and no look at every slot for every sample.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        env: VecEnv,
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        n_sampled_goal: int = 4,
+        goal_selection_strategy: GoalSelectionStrategy | str = "future",
+        copy_info_dict: bool = False,
+        **options: Unpack[CompressionOptions],
+    ) -> None:
+        what = buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage
+        super().__init__(*what, handle_timeout_termination, **options)
+        self.env, self.copy_info_dict, self.n_sampled_goal = env, copy_info_dict, n_sampled_goal
+        strategy = goal_selection_strategy
+        self.goal_selection_strategy = KEY_TO_GOAL_STRATEGY[strategy.lower()] if isinstance(strategy, str) else strategy
+        assert isinstance(self.goal_selection_strategy, GoalSelectionStrategy), (
+            f"Invalid goal selection strategy, please use one of {list(GoalSelectionStrategy)}"
+        )
+        self.her_ratio = 1 - (1.0 / (self.n_sampled_goal + 1))
+        shape = self.buffer_size, self.n_envs
+        self.ep_start, self.ep_length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self._current_ep_start = np.zeros(n_envs, np.int64)
+        if copy_info_dict:
+            self.infos = np.full(shape, {}, dtype=object)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -65,19 +67,46 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
         if not self.copy_info_dict:
             # Nobody writes to it; it reads as one dict per slot, and is a single one.
             self.infos = np.broadcast_to(np.array({}, dtype=object), self.ep_length.shape)
-        elif self.infos.shape != self.ep_length.shape:
-            self.infos = np.full(self.ep_length.shape, {}, dtype=object)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
+    def _state_to_save(self) -> dict[str, Any]:
+        state = super()._state_to_save()
         del state["_valid"]
+        state.pop("_starts_before", None)
         if not self.copy_info_dict:
             del state["infos"]
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+    def _take_saved_state(self, state: dict[str, Any]) -> None:
+        super()._take_saved_state(state)
         self._prepare()
+
+    # -- adding ---------------------------------------------------------------------------------------------------------
+
+    def _values(self, action: Any, reward: Any, done: Any, infos: Any) -> tuple[Any, ...]:
+        infos = infos if isinstance(infos, list) else list(infos)  # it is read twice
+        values = super()._values(action, reward, done, infos)
+        np.empty(self.n_envs, np.float32)[...] = done  # what storing it would raise comes first
+        for env in range(self.n_envs):
+            bool(done[env])  # as is asked once the step is stored
+        if self.copy_info_dict:
+            np.empty(self.n_envs, dtype=object)[...] = infos
+        self._starts_before = self._current_ep_start.copy()
+        return values
+
+    def _note_added(self, row: int, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        starts = self._starts_before
+        # Of an old episode that is being written over, nothing is sampled any more. If this is done again after an interrupt,
+        # the length of one that has just ended may be there already.
+        for env in np.flatnonzero((self.ep_length[row] > 0) & (self._current_ep_start == starts)).tolist():
+            end = int(self.ep_start[row, env] + self.ep_length[row, env])
+            self._touch(row, end)
+            self.ep_length[np.arange(row, end) % self.buffer_size, env] = 0
+        self.ep_start[row] = starts
+        if self.copy_info_dict:
+            self.infos[row] = infos
+        for env in range(self.n_envs):
+            if done[env]:
+                self._compute_episode_length(env)
 
     def _touch(self, start: int, end: int) -> None:
         """Say that the lengths in these rows change; ``end`` may lie past the end of the ring."""
@@ -86,40 +115,50 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
         if end > self.buffer_size:
             self._valid.touch(0, (end - self.buffer_size) * self.n_envs - 1)
 
-    def add(self, *args: Any, **kwargs: Any) -> None:
-        lengths = self.ep_length[self.pos]
-        if any(lengths.tolist()):
-            self._touch(self.pos, int((self.ep_start[self.pos] + lengths).max()))
-        super().add(*args, **kwargs)
-
     def _compute_episode_length(self, env_idx: int) -> None:
         start = int(self._current_ep_start[env_idx])
         self._touch(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
         super()._compute_episode_length(env_idx)
 
+    def truncate_last_trajectory(self) -> None:
+        """Take the last trajectory for finished, see the parent class."""
+        with self._lock:
+            super().truncate_last_trajectory()
+
+    # -- sampling -------------------------------------------------------------------------------------------------------
+
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> DictReplayBufferSamples:  # type: ignore[override]
-        n_valid = self._valid.count()
-        if n_valid == 0 or not self._joins:
-            return super().sample(batch_size, env)  # with none it says what is wrong
-        # Draws as SB3 does from the list of all valid slots. Of what was drawn SB3 reads and converts the real transitions,
-        # then the virtual ones, and joins the tensors; all of them are read at once here, in that order.
-        slots = self._valid.take(np.random.choice(n_valid, size=batch_size, replace=True))
-        n_virtual = int(self.her_ratio * batch_size)
-        rows, envs = np.divmod(np.concatenate((slots[n_virtual:], slots[:n_virtual])), self.n_envs)
-        obs = {key: array[rows, envs] for key, array in self.observations.items()}
-        next_obs = {key: array[rows, envs] for key, array in self.next_observations.items()}
-        rewards = self.rewards[rows, envs]
-        virtual = slice(batch_size - n_virtual, batch_size)
-        goals = self._sample_goals(rows[virtual], envs[virtual])
+        """
+        Sample transitions, of which most have another goal than was pursued.
+
+        :param batch_size: Number of transitions
+        :param env: To normalize with
+        :return: The samples
+        """
+        with self._lock:
+            n_valid = self._valid.count()
+            if n_valid == 0 or not self._joins:
+                samples = HerReplayBuffer.sample(self, batch_size, env)  # with none it says what is wrong
+                return self._finish(samples)  # type: ignore[no-any-return]
+            # Draws as SB3 does from the list of all valid slots. Of what was drawn SB3 reads and converts the real
+            # transitions, then the virtual ones, and joins the tensors; all of them are read at once here, in that order.
+            slots = self._valid.take(np.random.choice(n_valid, size=batch_size, replace=True))
+            n_virtual = int(self.her_ratio * batch_size)
+            rows, envs = np.divmod(np.concatenate((slots[n_virtual:], slots[:n_virtual])), self.n_envs)
+            virtual = slice(batch_size - n_virtual, batch_size)
+            reading = self._table.begin_read(rows, envs, None, self.__dict__)
+            goals = self._sample_goals(rows[virtual], envs[virtual])
+            infos: Any = [{} for _ in range(n_virtual)]
+            if self.copy_info_dict:
+                infos = copy.deepcopy(self.infos[rows[virtual], envs[virtual]])
+        arrays = reading.finish()
+        obs, next_obs = self._pair(arrays)
+        actions, rewards, dones, timeouts = arrays[self._n_observed :]
         obs["desired_goal"][virtual] = next_obs["desired_goal"][virtual] = goals
-        rewards[virtual] = self._virtual_rewards(rows[virtual], envs[virtual], next_obs["achieved_goal"][virtual], goals)
-        return DictReplayBufferSamples(
-            observations=self._tensors(obs, env),
-            actions=self.to_torch(self.actions[rows, envs]),
-            next_observations=self._tensors(next_obs, env),
-            dones=self.to_torch(self.dones[rows, envs] * (1 - self.timeouts[rows, envs])).reshape(-1, 1),
-            rewards=self.to_torch(self._normalize_reward(rewards.reshape(-1, 1), env)),
-        )
+        rewards[virtual] = self._virtual_rewards(next_obs["achieved_goal"][virtual], goals, infos)
+        final = (dones * (1 - timeouts)).reshape(-1, 1)
+        rewards = self._normalize_reward(rewards.reshape(-1, 1), env)
+        return self._finish(self._as_samples(env, obs, actions, next_obs, final, rewards))  # type: ignore[no-any-return]
 
     @property
     def _joins(self) -> bool:
@@ -132,41 +171,11 @@ class _LeanHerReplayBuffer(HerReplayBuffer, _Slotless):
             and goals["achieved_goal"].shape == goals["desired_goal"].shape
         )
 
-    def _virtual_rewards(
-        self, rows: npt.NDArray[Any], envs: npt.NDArray[Any], achieved: npt.NDArray[Any], goals: npt.NDArray[Any]
-    ) -> npt.NDArray[np.float32]:
+    def _virtual_rewards(self, achieved: Any, goals: Any, infos: Any) -> npt.NDArray[np.float32]:
         """Ask the environment, as SB3 does."""
         assert self.env is not None, (
             "You must initialize HerReplayBuffer with a VecEnv so it can compute rewards for virtual transitions"
         )
-        infos: Any = copy.deepcopy(self.infos[rows, envs]) if self.copy_info_dict else [{} for _ in range(len(rows))]
         (rewards,) = self.env.env_method("compute_reward", achieved, goals, infos, indices=[0])
         virtual: npt.NDArray[np.float32] = rewards.astype(np.float32).reshape(-1)
         return virtual
-
-    def _tensors(self, arrays: dict[str, npt.NDArray[Any]], env: VecNormalize | None) -> dict[str, th.Tensor]:
-        normalized: Any = self._normalize_obs(arrays, env)
-        return {key: self.to_torch(array) for key, array in normalized.items()}
-
-
-class CompressedHerReplayBuffer(HerArguments, CompressedReplay, _LeanHerReplayBuffer):
-    """
-    ``HerReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
-
-    Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect.
-    """
-
-    _changed_by_add: ClassVar[tuple[str, ...]] = ("_current_ep_start",)
-
-    def _try_rest(self, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        super()._try_rest(action, reward, done, infos)
-        if not (type(done) is np.ndarray and done.shape == (self.n_envs,)):
-            for env in range(self.n_envs):
-                bool(done[env])  # as is asked once the step is stored
-        if self.copy_info_dict:
-            spare_row(self.infos)[0][0] = infos
-
-    def truncate_last_trajectory(self) -> None:
-        """Take the last trajectory for finished, see the parent class."""
-        with self._lock:
-            super().truncate_last_trajectory()

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch as th
-from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
-from sb3_extra_buffers.compressed.arguments import bind_arguments
-from sb3_extra_buffers.compressed.mixin import CompressedBuffer
-from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
-from sb3_extra_buffers.compressed.parents import parent_signature
-from sb3_extra_buffers.compressed.sample_view import shallow_copy
-from sb3_extra_buffers.compressed.saving import SavedAtOnce
-from sb3_extra_buffers.compressed.signatures import CompressedPrioritizedArguments, PrioritizedArguments
-from sb3_extra_buffers.compressed.sum_tree import SumTree
-from sb3_extra_buffers.storage import StoreLock
+from sb3_extra_buffers.compressed.n_step import TableNStep
+from sb3_extra_buffers.compressed.replay import Integers, TableReplay
+from sb3_extra_buffers.storage.sum_tree import SumTree
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sb3_extra_buffers.compressed.options import CompressionOptions
 
 ANNEALED_BETA: LinearSchedule = LinearSchedule(0.4, 1.0, end_fraction=1.0)
 """From 0.4 to 1 over the training, as in the paper."""
@@ -46,56 +48,38 @@ class PrioritizedReplayBufferSamples(NamedTuple):
     """Which transitions these are, for ``update_priorities``."""
 
 
-class _ChosenEnvs:
-    """An array of a buffer in which the environments to read are chosen already, whatever the reader asks for."""
-
-    def __init__(self, array: Any, envs: npt.NDArray[np.int64]) -> None:
-        self._array = array
-        self._envs = envs
-
-    def __getitem__(self, key: Any) -> Any:
-        if not isinstance(key, tuple):
-            return self._array[key]
-        rows, envs, *rest = key
-        # The very object where possible: that is how the compressed arrays see that they are read at the same places.
-        chosen = self._envs if envs.ndim == 1 else self._envs.reshape(envs.shape)
-        return self._array[(rows, chosen, *rest)]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._array[key] = value
-
-
-class _Prioritized(SavedAtOnce, NStepReplayBuffer):
-    """All of ``PrioritizedReplayBuffer`` but what its constructor looks like to type checkers."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.__signature__ = parent_signature(cls, CompressedBuffer)  # type: ignore[attr-defined]
+class TablePrioritized(TableNStep):
+    """Mixin for replay buffers with priorities, over one step or more."""
 
     def __init__(
         self,
-        *args: Any,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        n_steps: int = 1,
+        gamma: float = 0.99,
         alpha: float = 0.6,
         beta: float | Schedule = ANNEALED_BETA,
         eps: float = 1e-6,
-        n_steps: int = 1,
-        gamma: float = 0.99,
-        **kwargs: Any,
+        **options: Unpack[CompressionOptions],
     ) -> None:
-        bind_arguments(type(self), _Prioritized, args, kwargs)
         if not 0 <= alpha < math.inf:
             raise ValueError(f"alpha is {alpha}; it must be a finite number, 0 or more")
         if not 0 < eps < math.inf:
             raise ValueError(f"eps is {eps}; it must be a finite number above 0, or transitions would never be seen again")
         if n_steps < 1:
             raise ValueError(f"n_steps is {n_steps}; it must be 1 or more")
-        self.__dict__.setdefault("_lock", StoreLock())  # a compressed buffer has one already, for all that it holds
-        self.alpha = float(alpha)
-        self.eps = float(eps)
+        what = buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage
+        super().__init__(*what, handle_timeout_termination, n_steps=n_steps, gamma=gamma, **options)
+        self.alpha, self.eps = float(alpha), float(eps)
         # Wrapped, because save_replay_buffer() uses pickle, which refuses a lambda.
         self._beta_schedule = CloudpickleWrapper(beta) if callable(beta) else None
         self.beta = beta(1.0) if callable(beta) else beta
-        super().__init__(*args, n_steps=n_steps, gamma=gamma, **kwargs)
         self._highest_share = 1.0
         self._tree = SumTree(self.buffer_size * self.n_envs)
 
@@ -125,19 +109,11 @@ class _Prioritized(SavedAtOnce, NStepReplayBuffer):
         with self._lock:
             return self._tree.leaves.reshape(self.buffer_size, self.n_envs).copy()
 
-    def add(self, *args: Any, **kwargs: Any) -> None:
-        """
-        Add transitions, see the parent class; they get the highest priority so far.
+    def _note_added(self, row: int, *_: Any) -> None:
+        """New transitions get the highest priority so far."""
+        self._tree.set(np.arange(row * self.n_envs, (row + 1) * self.n_envs), self._highest_share)
 
-        :param args: What the parent takes
-        :param kwargs: Likewise
-        """
-        with self._lock:
-            first = self.pos * self.n_envs
-            super().add(*args, **kwargs)
-            self._tree.set(np.arange(first, first + self.n_envs), self._highest_share)
-
-    def sample(self, batch_size: int, env: VecNormalize | None = None) -> PrioritizedReplayBufferSamples:  # type: ignore[override]
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> PrioritizedReplayBufferSamples:
         """
         Sample transitions by priority, one from each of ``batch_size`` ranges of equal probability.
 
@@ -151,14 +127,17 @@ class _Prioritized(SavedAtOnce, NStepReplayBuffer):
             raise ValueError("cannot sample from an empty buffer: add transitions first")
         with self._lock:
             indices = self._tree.sample(batch_size)
-            rows, envs = np.divmod(indices, self.n_envs)
-            samples = self._view_of(envs)._get_samples(rows, env)
             shares = self._tree.leaves[indices]
+            read = self._begin_samples(*np.divmod(indices, self.n_envs), env)
+        samples = self._finish(read())
         # (N * P(i)) ** -beta over the highest of the batch: the number of transitions and the total cancel out.
-        weights = (shares.min() / shares) ** self.beta
-        return PrioritizedReplayBufferSamples(
-            **samples._asdict(), weights=self.to_torch(weights.astype(np.float32).reshape(-1, 1)), indices=indices
-        )
+        weights = ((shares.min() / shares) ** self.beta).astype(np.float32).reshape(-1, 1)
+        return PrioritizedReplayBufferSamples(**samples._asdict(), weights=self._tensor(weights), indices=indices)
+
+    def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:
+        # Over one step, not n-step returns: those carry a gamma, which here is the algorithm's own.
+        begin = TableNStep._begin_samples if self.n_steps > 1 else TableReplay._begin_samples
+        return begin(self, rows, envs, env)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike | th.Tensor) -> None:
         """
@@ -191,39 +170,13 @@ class _Prioritized(SavedAtOnce, NStepReplayBuffer):
             self._highest_share = max(self._highest_share, float(shares.max()))
 
     def reset(self) -> None:
-        """Forget all transitions and their priorities."""
+        """Forget all transitions and their priorities, in one step."""
+        new = {"pos": 0, "full": False, "_tree": SumTree(self.buffer_size * self.n_envs), "_highest_share": 1.0}
         with self._lock:
-            super().reset()
-            # Another one, not this one cleared: a compressed buffer is reset in one step or not at all.
-            self._tree = SumTree(self.buffer_size * self.n_envs)
-            self._highest_share = 1.0
-
-    def _view_of(self, envs: npt.NDArray[np.int64]) -> Any:
-        """
-        This buffer as one that always reads the given environments.
-
-        SB3's ``_get_samples`` takes rows and draws the environments by itself; through this view its own code, n-step
-        returns included, runs unchanged on the transitions that were picked.
-        """
-        view = shallow_copy(self)
-        view.n_envs = 1  # of one environment none is drawn: no random number is used up
-        for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
-            array = getattr(self, name)
-            if isinstance(array, dict):
-                setattr(view, name, type(array)({key: _ChosenEnvs(part, envs) for key, part in array.items()}))
-            else:
-                setattr(view, name, _ChosenEnvs(array, envs))
-        return view
-
-    def _get_samples(self, batch_inds: npt.NDArray[Any], env: VecNormalize | None = None) -> Any:
-        if self.n_steps > 1:
-            return super()._get_samples(batch_inds, env)
-        # Not n-step returns over one step: those carry a gamma, which here is the algorithm's own.
-        one_step = DictReplayBuffer if isinstance(self, DictReplayBuffer) else ReplayBuffer
-        return one_step._get_samples(self, batch_inds, env)
+            self.__dict__.update(new)
 
 
-class PrioritizedReplayBuffer(PrioritizedArguments, _Prioritized):
+class PrioritizedReplayBuffer(TablePrioritized, NStepReplayBuffer):  # type: ignore[misc]
     """
     SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
 
@@ -235,8 +188,10 @@ class PrioritizedReplayBuffer(PrioritizedArguments, _Prioritized):
     :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
 
+    raw_below: ClassVar[int] = sys.maxsize
 
-class CompressedPrioritizedReplayBuffer(CompressedPrioritizedArguments, CompressedNStepReplayBuffer, PrioritizedReplayBuffer):
+
+class CompressedPrioritizedReplayBuffer(PrioritizedReplayBuffer):
     """
     Prioritized replay with compressed observations, over one step or more.
 
@@ -251,20 +206,10 @@ class CompressedPrioritizedReplayBuffer(CompressedPrioritizedArguments, Compress
     :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
 
-    @property
-    def reads_pairs(self) -> bool:  # type: ignore[override]
-        """Whether ``observations`` and ``next_observations`` are read at the same places."""
-        return self.n_steps == 1
+    raw_below: ClassVar[int] = TableReplay.raw_below
 
 
-class CompressedDictPrioritizedReplayBuffer(
-    CompressedPrioritizedArguments, CompressedDictNStepReplayBuffer, PrioritizedReplayBuffer
-):
+class CompressedDictPrioritizedReplayBuffer(CompressedPrioritizedReplayBuffer, DictReplayBuffer):  # type: ignore[misc]
     """
     ``CompressedPrioritizedReplayBuffer`` for Dict observations; takes its arguments. Small keys are kept as they are.
     """
-
-    @property
-    def reads_pairs(self) -> bool:  # type: ignore[override]
-        """Whether ``observations`` and ``next_observations`` are read at the same places."""
-        return self.n_steps == 1

@@ -18,13 +18,12 @@ Array = npt.NDArray[Any]
 
 class ObservationStore(ABC):
     """
-    Observations of ``(rows, n_envs)`` cells; one or several of them (``obs``, ``next_obs``) a cell.
+    Observations of ``(slots, n_envs)`` cells; one or several of them (``obs``, ``next_obs``) a cell.
 
-    A row is written in steps, so that a buffer can do the rest of an ``add`` in between, or take it back: ``stage`` stores
-    without touching any row, ``publish`` makes a row show what was staged, by one assignment, and ``release`` gives up
-    what the row showed before. Until then ``restore`` undoes all of it.
+    There is one slot more than there are rows. So a buffer writes to the slot that no row shows, has the row show it together
+    with the rest of an ``add``, and only then releases the slot that the row has shown before.
 
-    :param rows: Number of rows
+    :param rows: Number of rows; slots are one more
     :param n_envs: Number of environments
     :param sides: Observations in a cell
     :param obs_shape: Shape of one observation
@@ -53,76 +52,55 @@ class ObservationStore(ABC):
         elements = int(np.prod(obs_shape))
         self.obs_bytes, self._outside_bytes = elements * stored.itemsize, elements * dtype.itemsize
 
-    def read(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> tuple[th.Tensor, ...]:
+    def read(self, slots: Indices, envs: Indices, sides: tuple[int, ...]) -> tuple[th.Tensor, ...]:
         """
         Read observations.
 
-        :param rows: Rows
+        :param slots: Slots
         :param envs: Environments, as many
         :param sides: Which observations of these cells
         :return: For each side ``(n, *obs_shape)``, on the device
         """
-        flat = self._read_bytes(rows, envs, sides)
-        obs = flat.view(self._stored_torch).view(len(sides), len(rows), *self.obs_shape)
+        if not len(slots):
+            nothing = th.empty((0, *self.obs_shape), dtype=self.torch_dtype, device=self.device)
+            return (nothing,) * len(sides)
+        flat = self._read_bytes(slots, envs, sides)
+        obs = flat.view(self._stored_torch).view(len(sides), len(slots), *self.obs_shape)
         return tuple(obs.to(self.torch_dtype).unbind(0))
 
     def prepare(self, *observations: Array) -> None:  # noqa: B027 (nothing to do is right for most)
         """
-        Look at observations that will be staged next; all that is stored stays as it is seen from outside.
+        Look at observations that will be written next; all that is stored stays as it is seen from outside.
 
-        :param observations: As ``stage`` takes them
+        :param observations: As ``write`` takes them
         """
 
     @abstractmethod
-    def stage(self, *observations: Array) -> Any:
+    def write(self, slot: int, *observations: Array) -> None:
         """
-        Store observations, without showing them.
+        Store observations.
 
+        :param slot: Where: a slot that was never written, or has been released
         :param observations: For each side ``(n_envs, *obs_shape)``, of the type that they are stored as
-        :return: What to publish
         """
 
-    @abstractmethod
-    def publish(self, row: int, staged: Any) -> None:
+    def release(self, slot: int) -> None:  # noqa: B027
         """
-        Show what was staged.
+        Give up what is in a slot.
 
-        :param row: The row to show it in
-        :param staged: What ``stage`` returned
+        :param slot: The slot
         """
 
-    @abstractmethod
-    def previous(self, row: int) -> Any:
+    def recover(self, unused: int) -> None:  # noqa: B027
         """
-        Tell what a row shows.
+        Put in order what an interruption left.
 
-        :param row: The row
-        :return: What ``restore`` and ``release`` take
-        """
-
-    @abstractmethod
-    def restore(self, row: int, previous: Any) -> None:
-        """
-        Take back everything since the last ``release``.
-
-        :param row: The row
-        :param previous: What it shall show again
-        """
-
-    @abstractmethod
-    def release(self, previous: Any) -> None:
-        """
-        Give up what a row showed before.
-
-        :param previous: What ``previous`` returned
+        :param unused: The slot that no row shows; what is in it is given up
         """
 
     @abstractmethod
     def clear(self) -> None:
         """Forget all observations."""
-
-    def recover(self) -> None:  # noqa: B027
-        """Put in order what an interruption left, if anything."""
 
     def settle(self) -> None:  # noqa: B027
         """Bring up to date what is only counted now and then."""
@@ -140,11 +118,11 @@ class ObservationStore(ABC):
         """
 
     @abstractmethod
-    def _read_bytes(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
+    def _read_bytes(self, slots: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
         """
         Read the bytes of observations.
 
-        :param rows: Rows
+        :param slots: Slots
         :param envs: Environments, as many
         :param sides: Which observations of these cells
         :return: ``(len(sides) * n, obs_bytes)``, one side after the other
@@ -159,8 +137,6 @@ class DenseObservationStore(ObservationStore):
     """
     Observations as they are, in one tensor.
 
-    It has one row more than the buffer: a row is written to the one that is spare, which then takes the place of the old.
-
     :param args: See ``ObservationStore``
     """
 
@@ -168,39 +144,22 @@ class DenseObservationStore(ObservationStore):
         super().__init__(*args)
         shape = (self.rows + 1, self.sides, self.n_envs, self.obs_bytes)
         self.data = th.zeros(shape, dtype=th.uint8, device=self.device)
-        self._places = np.arange(self.rows)
-        self._spare = self.rows
 
-    def stage(self, *observations: Array) -> int:
+    def write(self, slot: int, *observations: Array) -> None:
         for side, obs in enumerate(observations):
             flat = np.ascontiguousarray(obs).reshape(self.n_envs, -1).view(np.uint8)
             given = th.from_numpy(flat if flat.flags.writeable else flat.copy())
-            self.data[self._spare, side].copy_(to_device(given, self.device))
-        return self._spare
-
-    def previous(self, row: int) -> int:
-        return int(self._places[row])
-
-    def publish(self, row: int, staged: int) -> None:
-        self._places[row] = staged
-
-    def restore(self, row: int, previous: int) -> None:
-        self._places[row] = previous
-        # All places but one are shown by some row.
-        self._spare = int(np.setdiff1d(np.arange(self.rows + 1), self._places)[0])
-
-    def release(self, previous: int) -> None:
-        self._spare = previous
+            self.data[slot, side].copy_(to_device(given, self.device))
 
     def clear(self) -> None:
         self.data.zero_()
 
     def memory_usage(self, rows: int) -> MemoryUsage:
         cells = rows * self.n_envs * self.sides
-        return MemoryUsage(cells * self._outside_bytes, cells * self.obs_bytes, rows * self._places.itemsize, 0, 0)
+        return MemoryUsage(cells * self._outside_bytes, cells * self.obs_bytes, 0, 0, 0)
 
-    def _read_bytes(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
-        first = self._places[rows] * (self.sides * self.n_envs) + envs
+    def _read_bytes(self, slots: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
+        first = slots * (self.sides * self.n_envs) + envs
         places = np.concatenate([first + side * self.n_envs for side in sides])
         return self.data.view(-1, self.obs_bytes).index_select(0, to_device(th.from_numpy(places), self.device))
 

@@ -12,11 +12,6 @@ import torch as th
 from sb3_extra_buffers.gpu_buffers.dense_store import ObservationStore
 from sb3_extra_buffers.gpu_buffers.raw_buffer import Indices
 
-STAGED = np.dtype([("staged", np.uint8)])
-"""
-Type of what SB3's ``add`` gets in place of observations that are stored already; assigning it to a row changes nothing.
-"""
-
 
 class DeviceArray:
     """
@@ -24,11 +19,12 @@ class DeviceArray:
 
     :param store: The store
     :param side: Which of its observations
+    :param slots: ``(rows, 1)``: the slot of the store that each row shows
     :param flat: Whether it is ``(n_envs * rows, …)``, one environment after the other, as rollout buffers read it
     """
 
-    def __init__(self, store: ObservationStore, side: int, flat: bool = False) -> None:
-        self.store, self.side, self.flat = store, side, flat
+    def __init__(self, store: ObservationStore, side: int, slots: Indices, flat: bool = False) -> None:
+        self.store, self.side, self.slots, self.flat = store, side, slots, flat
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,53 +57,27 @@ class DeviceArray:
 
         :return: The same observations
         """
-        return DeviceArray(self.store, self.side, flat=True)
+        return DeviceArray(self.store, self.side, self.slots, flat=True)
 
     def __getitem__(self, index: Any) -> th.Tensor:
-        if isinstance(index, tuple) and len(index) == 3 and index[2] == slice(None):
-            index = index[:2]
-        if self.flat or not _is_pair(index):
-            return self._read_any(index)
-        rows, envs = index
-        return self.store.read(rows, envs, (self.side,))[0]
-
-    def read_beside(self, other: DeviceArray, rows: Indices, columns: Indices) -> tuple[th.Tensor, th.Tensor]:
-        """
-        Read ``self[rows, columns]`` and ``other[rows, columns]``, decoding once what they share.
-
-        :param other: Another side of the same store
-        :param rows: Integers
-        :param columns: Integers, as many
-        :return: Both
-        """
-        if self.flat or other.flat or not _is_pair((rows, columns)):
-            return self[rows, columns], other[rows, columns]
-        mine, others = self.store.read(rows, columns, (self.side, other.side))
-        return mine, others
-
-    def _read_any(self, index: Any) -> th.Tensor:
         """Any index that NumPy takes for the axes of rows and environments; others are applied to what was read."""
         store = self.store
         own = index if isinstance(index, tuple) else (index,)
         axes = 1 if self.flat else 2
-        if self.flat and len(own) == 1 and isinstance(own[0], np.ndarray) and own[0].dtype.kind in "iu":
-            envs, rows = np.divmod(own[0], store.rows)
-            return store.read(rows, envs, (self.side,))[0]
-        numbers = np.arange(store.rows * store.n_envs)
-        cells = numbers if self.flat else numbers.reshape(store.n_envs, store.rows).T
-        chosen: Indices = np.asarray(cells[own[:axes]])
-        envs, rows = np.divmod(chosen.reshape(-1), store.rows)
-        found = store.read(rows, envs, (self.side,))[0] if chosen.size else self._nothing()
-        found = found.view(*chosen.shape, *store.obs_shape)
+        if _is_cells(own[:axes], axes):
+            chosen: Any = own[0]
+            rows, envs = np.divmod(chosen, store.rows)[::-1] if self.flat else own[:2]
+        else:
+            numbers = np.arange(store.rows * store.n_envs)
+            cells = numbers if self.flat else numbers.reshape(store.n_envs, store.rows).T
+            chosen = np.asarray(cells[own[:axes]])
+            envs, rows = np.divmod(chosen.reshape(-1), store.rows)
+        found = store.read(self.slots[rows, 0], envs, (self.side,))[0].view(*chosen.shape, *store.obs_shape)
         rest = own[axes:]
-        return found[(slice(None),) * chosen.ndim + rest] if rest else found
-
-    def _nothing(self) -> th.Tensor:
-        return th.empty((0, *self.store.obs_shape), dtype=self.store.torch_dtype, device=self.store.device)
+        return found if rest in ((), (slice(None),)) else found[(slice(None),) * chosen.ndim + rest]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if getattr(value, "dtype", None) != STAGED:
-            raise TypeError("observations on a device are written by the buffer's add(), not by assignment")
+        raise TypeError("observations on a device are written by the buffer's add(), not by assignment")
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
@@ -119,10 +89,10 @@ class DeviceArray:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, device={str(self.store.device)!r})"
 
 
-def _is_pair(index: Any) -> bool:
+def _is_cells(index: tuple[Any, ...], axes: int) -> bool:
+    """Whether it is integers, one array for each axis: what SB3 reads minibatches with."""
     return (
-        isinstance(index, tuple)
-        and len(index) == 2
+        len(index) == axes
         and all(isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu" for part in index)
-        and len(index[0]) == len(index[1]) > 0
+        and len(index[0]) == len(index[-1])
     )

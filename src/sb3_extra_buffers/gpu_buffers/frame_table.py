@@ -27,8 +27,6 @@ class FrameTable:
 
     def __init__(self, coding: FrameCoding) -> None:
         self.coding, self.heap = coding, coding.heap
-        self.is_unsettled = False
-        """Whether counting was interrupted, so that only ``rebuild`` helps."""
         self._clear_tables()
         self._write_empty()
 
@@ -121,7 +119,6 @@ class FrameTable:
         """Count references; that of many rows at once takes hardly longer than that of one."""
         if not self._dropped:
             return
-        self.is_unsettled = True
         dropped = np.concatenate(self._dropped)
         np.add.at(self.refs, np.concatenate(self._held), 1)
         np.subtract.at(self.refs, dropped, 1)
@@ -132,7 +129,6 @@ class FrameTable:
         keys = keys[keys != dead]
         np.subtract.at(self.refs, keys, 1)
         self._give_back(self._unused(keys))  # key frames are coded against nothing, so it ends here
-        self.is_unsettled = False
 
     def _unused(self, cells: Indices) -> Indices:
         unused = np.unique(cells[self.refs[cells] == 0])
@@ -160,7 +156,6 @@ class FrameTable:
 
         :param held: The cells that are referred to, each as often as it is
         """
-        self.is_unsettled = True
         self.heap.recover()
         self.coding.forget()
         count = self.heap.n_cells
@@ -178,15 +173,12 @@ class FrameTable:
         self._give_back(np.flatnonzero(refs == 0)[::-1])
         if not self.heap.lengths_array[EMPTY]:
             self._write_empty()
-        self.is_unsettled = False
 
     def clear(self) -> None:
         """Forget all frames."""
-        self.is_unsettled = True
         self.heap.clear_all()
         self._clear_tables()
         self._write_empty()
-        self.is_unsettled = False
 
     @property
     def index_bytes(self) -> int:

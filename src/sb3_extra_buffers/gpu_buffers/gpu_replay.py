@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_extra_buffers.compressed.replay import TableReplay
 from sb3_extra_buffers.gpu_buffers.base import GpuBuffer
-from sb3_extra_buffers.gpu_buffers.signatures import GpuReplayArguments
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sb3_extra_buffers.gpu_buffers.options import GpuOptions
 
 
-class GpuReplay(GpuBuffer):
+class GpuReplay(GpuBuffer, TableReplay):
     """Mixin for replay buffers."""
 
-    _names = ("observations", "next_observations")
-    _row_fields = ("actions", "rewards", "dones", "timeouts")
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        **options: Unpack[GpuOptions],
+    ) -> None:
+        # The parent's options are declared as others, so they are handed over unseen.
+        more: dict[str, Any] = {"handle_timeout_termination": handle_timeout_termination, **options}
+        super().__init__(buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, **more)
 
-    def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
-        """
-        Add transitions, see the parent class; what cannot be stored is refused and leaves the buffer as it was.
+    def reset(self) -> None:
+        """Begin again at the first row."""
+        self._table.change(super().reset)  # not while somebody adds, who has looked at ``pos``
 
-        :param obs: Observations, one an environment
-        :param next_obs: What followed; at the end of an episode its last observation
-        :param args: Actions, rewards, dones, infos
-        :param kwargs: Likewise
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """
-        with self._lock:
-            self._add((self._accepted(obs, "obs"), self._accepted(next_obs, "next_obs")), args, kwargs)
-            if self.full and self.pos == 0:
-                self.compact()
-
-    def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
-        """
-        Sample transitions, see the parent class.
+        Sample transitions.
 
         :param batch_size: Number of transitions
-        :param args: ``env``, to normalize with
-        :param kwargs: Likewise
+        :param env: To normalize with
         :return: The samples
         """
-        with self._lock:
-            self._recover()
-            if self.size() == 0:
-                raise ValueError("cannot sample from an empty buffer: add transitions first")
-            return super().sample(batch_size, *args, **kwargs)
+        with self._lock:  # for those who replace ``_get_samples``, too: the heap may move while somebody adds
+            self._table.recover()
+            return super().sample(batch_size, env)
 
 
-class GpuReplayBuffer(GpuReplayArguments, GpuReplay, ReplayBuffer):
+class GpuReplayBuffer(GpuReplay, ReplayBuffer):
     """
     ``ReplayBuffer`` with compressed observations on a device; takes its arguments and samples the same transitions.
 
@@ -55,7 +62,7 @@ class GpuReplayBuffer(GpuReplayArguments, GpuReplay, ReplayBuffer):
     """
 
 
-class GpuDictReplayBuffer(GpuReplayArguments, GpuReplay, DictReplayBuffer):
+class GpuDictReplayBuffer(GpuReplay, DictReplayBuffer):
     """
     ``DictReplayBuffer`` with compressed observations on a device; small keys are kept there as they are.
 

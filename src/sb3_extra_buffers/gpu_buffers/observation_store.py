@@ -40,7 +40,7 @@ class _Frames(NamedTuple):
     table: FrameTable
     window: FrameWindow
     cells: npt.NDArray[np.int32]
-    """``(rows, n_envs, sides, depth)``: the cell in the heap of each frame of each observation."""
+    """``(slots, n_envs, sides, depth)``: the cell in the heap of each frame of each observation."""
 
 
 class RawObservationStore(ObservationStore):
@@ -59,7 +59,7 @@ class RawObservationStore(ObservationStore):
         self._search = StackSearch(self.obs_shape, self.stored_dtype.itemsize)
         self._before: Array | None = None
         self._rows_until_measured = _MEASURED_ROWS if heap_bytes is None and self.rows > _MEASURED_ROWS else 0
-        self._rows_shown = 0
+        self._rows_written = 0
         self._made: _Frames | None = None
 
     @property
@@ -81,7 +81,7 @@ class RawObservationStore(ObservationStore):
             capacity, grows = self._final_bytes, False
         heap = SharedRawHeap(2 * in_row, capacity, self.device, self.method.align, grows, at_most)
         table = FrameTable(self.method.make_coding(layout.frame_bytes, heap, self.n_envs))
-        cells = np.zeros((self.rows, self.n_envs, self.sides, layout.depth), dtype=np.int32)
+        cells = np.zeros((self.rows + 1, self.n_envs, self.sides, layout.depth), dtype=np.int32)
         return _Frames(layout, table, FrameWindow(layout, self.n_envs, table), cells)
 
     @property
@@ -111,58 +111,44 @@ class RawObservationStore(ObservationStore):
     def prepare(self, *observations: Array) -> None:
         if self._tries_left:
             self._look_for_stack(observations)
-        elif self._frames.window.doubt.is_too_great(min(self._rows_shown, self.rows) * self.n_envs):
+        elif self._frames.window.doubt.is_too_great(min(self._rows_written, self.rows) * self.n_envs):
             self._give_stack_up()
 
-    def stage(self, *observations: Array) -> npt.NDArray[np.int32]:
-        return self._stage(self._frames, observations)
+    def write(self, slot: int, *observations: Array) -> None:
+        self._write(self._frames, slot, observations)
+        self._rows_written += 1
 
     @staticmethod
-    def _stage(frames: _Frames, observations: Iterable[Array]) -> npt.NDArray[np.int32]:
-        placed = [frames.window.place(obs) for obs in observations]
-        staged = np.stack(placed, axis=1)
-        frames.table.hold(staged)
-        return staged
+    def _write(frames: _Frames, slot: int, observations: Iterable[Array]) -> None:
+        cells = np.stack([frames.window.place(obs) for obs in observations], axis=1)
+        frames.table.hold(cells)
+        frames.cells[slot] = cells
 
-    def previous(self, row: int) -> npt.NDArray[np.int32]:
-        shown: npt.NDArray[np.int32] = self._frames.cells[row].copy()
-        return shown
-
-    def publish(self, row: int, staged: npt.NDArray[np.int32]) -> None:
-        self._frames.cells[row] = staged
-        self._rows_shown += 1
-
-    def restore(self, row: int, previous: npt.NDArray[np.int32]) -> None:
-        self._frames.cells[row] = previous
-        self._rebuild()
-
-    def _rebuild(self) -> None:
-        frames = self._frames
-        frames.window.forget()
-        frames.table.rebuild(frames.cells)
-        self._before = None
-
-    def recover(self) -> None:
-        if self._made is not None and self._made.table.is_unsettled:
-            self._rebuild()
-
-    def release(self, previous: npt.NDArray[np.int32]) -> None:
-        self._frames.table.drop(previous)
+    def release(self, slot: int) -> None:
+        cells = self._frames.cells[slot]
+        before = cells.copy()
+        cells[...] = EMPTY
+        self._frames.table.drop(before)
         if self._rows_until_measured:
             self._rows_until_measured -= 1
             if not self._rows_until_measured:
                 self._size_heap()
 
+    def recover(self, unused: int) -> None:
+        self._before = None
+        if self._made is not None:
+            self._made.cells[unused] = EMPTY
+            self._made.window.forget()
+            self._made.table.rebuild(self._made.cells)
+
     def clear(self) -> None:
         self._before = None
         if self._made is None:
             return
-        frames = self._made
-        frames.table.is_unsettled = True  # until all of it is done
-        frames.window.forget()
-        frames.cells[:] = EMPTY
-        frames.table.clear()
-        self._rows_shown = 0
+        self._made.window.forget()
+        self._made.cells[:] = EMPTY
+        self._made.table.clear()
+        self._rows_written = 0
 
     def settle(self) -> None:
         if self._made is not None:
@@ -222,7 +208,7 @@ class RawObservationStore(ObservationStore):
 
     def _give_stack_up(self) -> None:
         """Observations no longer follow one another: store them whole, and once more what is there."""
-        if not self._rows_shown:
+        if not self._rows_written:
             self._made = None  # the next one is of whole observations
         elif self.heap_bytes is None:
             try:
@@ -234,20 +220,19 @@ class RawObservationStore(ObservationStore):
 
     def _stored_again(self, layout: FrameLayout) -> _Frames:
         frames = self._make_frames(layout)
-        for row in np.flatnonzero(self._frames.cells.any(axis=(1, 2, 3))):
-            sides = self.read(np.full(self.n_envs, row), np.arange(self.n_envs), tuple(range(self.sides)))
-            observations = [side.cpu().numpy().astype(self.stored_dtype) for side in sides]
-            frames.cells[row] = self._stage(frames, observations)
+        for slot in map(int, np.flatnonzero(self._frames.cells.any(axis=(1, 2, 3)))):
+            sides = self.read(np.full(self.n_envs, slot), np.arange(self.n_envs), tuple(range(self.sides)))
+            self._write(frames, slot, [side.cpu().numpy().astype(self.stored_dtype) for side in sides])
         return frames
 
-    def _read_bytes(self, rows: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
+    def _read_bytes(self, slots: Indices, envs: Indices, sides: tuple[int, ...]) -> th.Tensor:
         frames, layout = self._frames, self._frames.layout
-        cells = frames.cells[rows, envs]
+        cells = frames.cells[slots, envs]
         cells = np.concatenate([cells[:, side].reshape(-1) for side in sides])
         decoded = frames.table.read(cells)
         if layout.outer > 1:
             decoded = decoded.view(-1, layout.depth, layout.outer, layout.part_bytes).transpose(1, 2).contiguous()
-        return decoded.view(len(sides) * len(rows), self.obs_bytes)
+        return decoded.view(len(sides) * len(slots), self.obs_bytes)
 
 
 def create_observation_store(

@@ -351,7 +351,7 @@ class SharedRawHeap:
         state: dict[str, Any] = {"n": self.data_end, "capacity": self.capacity, "align": self.raw.align}
         state |= {"grows": self.grows, "at_most": self.at_most}
         tables = {"starts": self.starts_array, "lengths": self.lengths_array}
-        return {**state, **tables, "device": str(self.raw.device), "bytes": self.raw.data[: self.data_end].cpu().numpy()}
+        return {**state, **tables, "device": self.raw.device, "bytes": self.raw.data[: self.data_end].cpu().numpy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.raw = RawBuffer(state["capacity"], usable_device(state["device"]), state["align"])

@@ -1,3 +1,4 @@
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -7,72 +8,127 @@ from sb3_extra_buffers.codecs import Codec
 from sb3_extra_buffers.storage.layout import FrameLayout
 from sb3_extra_buffers.storage.locks import StoreLock
 
+BLOCK_ROWS: int
 READ_AHEAD: int
 WRITE_AHEAD: int
 
-class Store:
-    layout: FrameLayout
-    n_streams: int
-    segments: int
-    segment_bytes: int
-    work: tuple[int, int, int]
-    patience: int
+Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
 
-    def __init__(
-        self,
+class Chunk:
+    first_row: int
+    rows: int
+    lap: int
+
+    def __init__(self, data: bytes) -> None: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Reading:
+    def finish(self) -> tuple[npt.NDArray[Any], ...]: ...
+
+class FrameColumn:
+    layout: FrameLayout
+    lock: StoreLock
+    dtype: np.dtype[Any]
+    rows: int
+    n_envs: int
+    views: int
+    obs_bytes: int
+    writes: int
+    next_look: int
+    layout_fails: bool
+    accept: Callable[[Any, int], npt.NDArray[Any]] | None
+
+    # Its arguments are taken by __cinit__, so that classes on top of it have an __init__ of their own:
+    # rows, n_envs, views, chunk_rows, layout, dtype, frame_codec, group_codec, references, shift, lock.
+    def __new__(
+        cls,
+        rows: int,
+        n_envs: int,
+        views: int,
+        chunk_rows: int,
         layout: FrameLayout,
-        n_streams: int,
+        dtype: np.dtype[Any],
         frame_codec: Codec,
         group_codec: Codec | None,
         references: bool,
         shift: int,
         lock: StoreLock,
-        image: bytes | None = None,
-    ) -> None: ...
-    def new_index(self, cells: int) -> int: ...
+        *args: Any,
+        **kwargs: Any,
+    ) -> FrameColumn: ...
+    def revise_layout(self, envs: Sequence[int], obs: tuple[npt.NDArray[Any], ...]) -> None: ...
     def write(
         self,
         row: int,
-        index: int,
         obs: npt.NDArray[Any],
-        other: int = -1,
-        other_obs: npt.NDArray[Any] | None = None,
-    ) -> bool: ...
-    def write_cells(self, index: int, cells: npt.NDArray[np.int64], obs: npt.NDArray[Any]) -> bool: ...
-    def announce_read(self, count: int) -> None: ...
+        view: int = 0,
+        other: npt.NDArray[Any] | None = None,
+        envs: Integers | None = None,
+    ) -> None: ...
+    def set_layout(self, layout: FrameLayout) -> None: ...
+    def set_patience(self, observations: int) -> None: ...
+    def clear(self) -> None: ...
+    def last_observation(self, env: int) -> npt.NDArray[np.uint8] | None: ...
     def read(
         self,
-        rows: npt.NDArray[np.int64],
-        columns: npt.NDArray[np.int64] | None,
-        index: int,
+        rows: Integers,
+        envs: Integers,
         out: npt.NDArray[Any],
-        other: int = -1,
+        view: int = 0,
         other_out: npt.NDArray[Any] | None = None,
-    ) -> bool: ...
-    def rebuild(self, layout: FrameLayout) -> None: ...
-    def clear(self) -> None: ...
-    def cells(self, index: int) -> int: ...
-    def last_observation(self, stream: int) -> npt.NDArray[np.uint8] | None: ...
-    def image(self, only_index: int = -1) -> bytes: ...
+    ) -> None: ...
+    def chunks(self) -> tuple[list[Chunk], Chunk | None]: ...
+    def adopt(self, data: bytes, first_row: int = -1) -> None: ...
+    def resume(self, data: bytes) -> None: ...
     def usage(self) -> tuple[int, int, int, int, int]: ...
 
+class PlainColumn:
+    array: npt.NDArray[Any]
+    reshapes: bool
+    accept: Callable[[Any], Any] | None
+
+    def __init__(
+        self, array: npt.NDArray[Any], reshapes: bool = False, accept: Callable[[Any], Any] | None = None
+    ) -> None: ...
+    def set_array(self, array: npt.NDArray[Any]) -> None: ...
+
+class Table:
+    rows: int
+    n_envs: int
+    n_values: int
+    wraps: bool
+    appended: int
+    failed: int
+    attributes: dict[str, Any]
+    lock: StoreLock
+    columns: tuple[FrameColumn | PlainColumn, ...]
+    names: tuple[str | None, ...]
+
+    def __init__(
+        self,
+        columns: Sequence[FrameColumn | PlainColumn],
+        rows: int,
+        n_envs: int,
+        lock: StoreLock,
+        wraps: bool = True,
+        names: Sequence[str | None] | None = None,
+    ) -> None: ...
+    def append(self, values: tuple[Any, ...], attributes: dict[str, Any] | None = None) -> None: ...
+    def begin_read(
+        self,
+        rows: Integers,
+        envs: Integers,
+        wanted: tuple[int, ...] | None = None,
+        attributes: dict[str, Any] | None = None,
+    ) -> Reading: ...
+    def clear(self, attributes: dict[str, Any] | None = None, replaced: dict[str, Any] | None = None) -> None: ...
+
+def checksum(data: bytes | npt.NDArray[np.uint8]) -> int: ...
 def set_leaves(sums: npt.NDArray[np.float64], leaves: npt.NDArray[np.int64], values: npt.NDArray[np.float64]) -> None: ...
 def find_leaves(sums: npt.NDArray[np.float64], targets: npt.NDArray[np.float64], leaves: npt.NDArray[np.int64]) -> None: ...
-def is_plain(value: Any, dtype: np.dtype[Any] | None, shape: tuple[int, ...]) -> bool: ...
-def set_step(
-    row: int,
-    actions: Any,
-    action: Any,
-    rewards: Any,
-    reward: Any,
-    dones: Any,
-    done: Any,
-    timeouts: Any,
-    infos: Any,
-) -> None: ...
 def use_kernels(name: str) -> str: ...
 def refuse_allocation(after: int) -> int: ...
-def set_limits(**limits: int) -> dict[str, int]: ...
 def encode_patch(
     before: npt.NDArray[np.uint8],
     now: npt.NDArray[np.uint8],

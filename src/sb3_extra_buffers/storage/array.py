@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, SupportsIndex
@@ -9,25 +10,23 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
 from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.frames import Frames, make_frames, sum_of
 from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, flat, is_integers, select, usual_cells
 from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.methods import make_spec
 from sb3_extra_buffers.storage.pool import output_pool
-from sb3_extra_buffers.storage.store import FrameStore
 from sb3_extra_buffers.storage.usage import MemoryUsage
-
-NOTHING_TO_STORE: npt.NDArray[Any] = np.empty(0, dtype="V1")
-"""Assigned to a row, it changes nothing: the row has been written already. It is known by its dtype."""
 
 
 class CompressedArray:
     """
     Looks like an ndarray of shape ``(*leading axes, *obs_shape)``; each observation is stored compressed.
 
-    Reading decodes what the index asks for into a new ndarray; writing replaces whole observations. The last leading
+    Reading decodes what the index selects into a new ndarray; writing replaces whole observations. The last leading
     axis is taken as parallel environments: consecutive observations of one share their frames. Cells that were never
     written are zeros. ``swapaxes`` and ``reshape`` of the leading axes give views.
 
@@ -44,7 +43,7 @@ class CompressedArray:
     :param lock: What a thread holds while it reads or writes; one of its own by default
     """
 
-    # Not a ufunc operand: NumPy asks __array__ and gets ndarrays, never the raw memory of this object.
+    # Not a ufunc operand: NumPy calls __array__ and gets ndarrays, never the raw memory of this object.
     __array_priority__ = -1
 
     def __init__(
@@ -65,28 +64,54 @@ class CompressedArray:
             raise TypeError(f"observations must be numbers or booleans, not {self.dtype}")
         self.obs_shape = tuple(int(length) for length in obs_shape)
         lead: tuple[int, ...] = _leading_axes(shape, self.obs_shape)
+        self._lead: tuple[int, ...] = lead
+        self._view = 0
+        self._cells: Cells | None = None
         if share_with is None:
             elem_type, runs_type = check_dtypes(dtypes, self.dtype, self.obs_shape)
             spec = make_spec(compression_method, elem_type, runs_type, compression_kwargs, decompression_kwargs)
-            self._store = FrameStore(self._store_shape, elem_type, max(math.prod(lead[1:]), 1), spec, lock or StoreLock())
+            envs = max(math.prod(lead[1:]), 1)
+            self._frames = make_frames(max(lead[0], 1), envs, 1, self._frame_shape, elem_type, spec, lock)
         else:
             ours, theirs = (self.dtype, self.obs_shape, lead), (share_with.dtype, share_with.obs_shape, share_with._lead)
             if ours != theirs or share_with._cells is not None:
                 raise ValueError(
                     f"arrays that share frames need the same shape, obs_shape and dtype, and must not be views: {share_with!r}"
                 )
-            self._store = share_with._store
-        self._lead: tuple[int, ...] = lead
-        self._index = self._store.new_index(math.prod(lead))
-        self._cells: Cells | None = None
-        self._row_shape = (*lead[1:], *self.obs_shape)
-        self._stores_as_is = self._store.dtype == self.dtype
-        self._rows_are_usual = len(lead) == 2 and len(self.obs_shape) > 0 and 0 not in self.obs_shape
-        self._takes_rows = self._rows_are_usual and self._stores_as_is
+            share_with._become_first_of_two()
+            self._frames, self._view = share_with._frames, 1
+
+    @classmethod
+    def of_frames(cls, frames: Frames, view: int, dtype: np.dtype[Any], obs_shape: tuple[int, ...]) -> CompressedArray:
+        """
+        Make the array that a view of a column of frames is.
+
+        :param frames: The column
+        :param view: Which of its views
+        :param dtype: Type that elements have outside of it
+        :param obs_shape: Shape of one observation, as it is seen
+        :return: The array
+        """
+        array = object.__new__(cls)
+        array.dtype, array.obs_shape, array._lead = dtype, obs_shape, (frames.rows, frames.n_envs)
+        array._frames, array._view, array._cells = frames, view, None
+        return array
+
+    def _become_first_of_two(self) -> None:
+        """Make room for an array that shares frames with this one."""
+        if self._frames.views == 2:
+            raise ValueError(f"frames are shared by two arrays, not more: {self!r}")
+        old = self._frames
+        wide = make_frames(old.rows, old.n_envs, 2, self._frame_shape, old.dtype, old.spec, old.lock)
+        with old.lock:
+            if old.usage()[0]:  # what is there already
+                for row in range(old.rows):
+                    wide.write(row, _decoded_row(old, row))
+            self._frames = wide
 
     @property
-    def _store_shape(self) -> tuple[int, ...]:
-        # The store has no notion of scalars, and what has no elements never reaches it.
+    def _frame_shape(self) -> tuple[int, ...]:
+        # A column has no notion of scalars, and what has no elements never reaches it.
         return self.obs_shape if self.obs_shape and 0 not in self.obs_shape else (1,)
 
     # -- what it looks like ---------------------------------------------------------------------------------------
@@ -119,26 +144,26 @@ class CompressedArray:
     @property
     def stored_dtype(self) -> np.dtype[Any]:
         """Type that elements are stored as."""
-        return self._store.dtype
+        return self._frames.dtype
 
     @property
     def compression_method(self) -> str:
         """The method in use."""
-        return self._store.spec.method
+        return self._frames.spec.method
 
     @property
     def lock(self) -> StoreLock:
         """What a thread holds while it reads or writes; arrays that share frames have the same."""
-        return self._store.lock
+        return self._frames.lock
 
     def memory_usage(self) -> MemoryUsage:
         """
-        Tell what the array takes.
+        Count what the array takes.
 
         :return: The figures; what is shared with other arrays is counted with them
         """
-        with self._store.lock:
-            return MemoryUsage.of_store(self._store, self.dtype)
+        with self._frames.lock:
+            return MemoryUsage.of_frames(self._frames, self.dtype)
 
     def __len__(self) -> int:
         return self._lead[0]
@@ -182,92 +207,36 @@ class CompressedArray:
         return decoded if selection.rest is None else decoded[selection.rest]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if type(value) is np.ndarray and value.dtype == NOTHING_TO_STORE.dtype:
-            return
         row = as_integer(index)
         if row is not None and self._cells is None and len(self._lead) == 2:
-            self.write_row(row, value)
+            obs = self._checked(value, (*self._lead[1:], *self.obs_shape))
+            row = int(check_bounds(np.array(row), len(self), 0))
+            if obs.size:
+                self._frames.write(row, obs.reshape(-1, *self._frame_shape), self._view)
             return
         cells = usual_cells(index, self._lead, self.ndim, self._cells)
         rest = None
         if cells is None:
             cells, rest = select(index, self._cell_numbers(), self.ndim)
-        target = (*cells.shape, *self.obs_shape)
-        with self._store.lock:
+        with self._frames.lock:
             if rest is not None:
                 value = _changed(self._decode(cells), rest, value)
-            obs = self._checked(value, target)
+            obs = self._checked(value, (*cells.shape, *self.obs_shape))
             if obs.size:
-                self._store.write_cells(self._index, cells.reshape(-1), obs.reshape(-1, *self._store_shape))
+                self._write_cells(cells.reshape(-1), obs.reshape(-1, *self._frame_shape))
 
-    def write_row(self, row: int, obs: Any, beside: CompressedArray | None = None, beside_obs: Any = None) -> None:
-        """
-        Write a row, and the same row of an array that shares frames with this one, in one step.
-
-        That is what an ``add`` does to ``observations`` and ``next_observations``; together they are coded faster than one
-        after the other. If one of the two cannot be stored, neither is.
-
-        :param row: Number of the row
-        :param obs: Observations of this array, one of each environment
-        :param beside: The other array
-        :param beside_obs: Its observations
-        """
-        shape, dtype = self._row_shape, self.dtype
-        if (
-            self._takes_rows
-            and type(obs) is np.ndarray
-            and obs.dtype == dtype
-            and obs.shape == shape
-            and 0 <= row < self._lead[0]
-            and type(beside) is CompressedArray
-            and beside._takes_rows
-            and beside._store is self._store
-            and type(beside_obs) is np.ndarray
-            and beside_obs.dtype == dtype
-            and beside_obs.shape == shape
-        ):  # nearly always, so it comes first and in one step
-            self._store.write_row(row, self._index, obs, beside._index, beside_obs)
-            return
-        if self._cells is not None:
-            raise ValueError("rows of a view cannot be written; write those of the array that it is a view of")
-        if not 0 <= row < self._lead[0]:
-            row = int(check_bounds(np.array(row), len(self), 0))
-        mine = self._row(obs)
-        if beside is None:
-            if mine.size:
-                self._store.write_row(row, self._index, mine)
-            return
-        if beside._store is not self._store or beside._cells is not None:
-            raise ValueError(f"only arrays that share frames can be written together: {beside!r}")
-        theirs = self._row(beside_obs)
-        if mine.size:
-            self._store.write_row(row, self._index, mine, beside._index, theirs)
-
-    def write_checked_row(
-        self, row: int, obs: npt.NDArray[Any], beside: CompressedArray, beside_obs: npt.NDArray[Any]
-    ) -> None:
-        """
-        Do what ``write_row`` does, for a caller that has just looked at type and shape of both.
-
-        :param row: Number of the row
-        :param obs: Observations of this array, as it stores them
-        :param beside: The other array
-        :param beside_obs: Its observations
-        """
-        self._store.write_row(row, self._index, obs, beside._index, beside_obs)
-
-    def _row(self, obs: Any) -> npt.NDArray[Any]:
-        """Observations for a row, as the store takes them."""
-        checked = self._checked(obs, self._row_shape)
-        return checked if self._rows_are_usual else checked.reshape(-1, *self._store_shape)
-
-    def announce_read(self, count: int) -> None:
-        """
-        Say that so many observations are going to be read soon, so that a second core is ready to take part.
-
-        :param count: How many, of this array and those that share frames with it
-        """
-        self._store.core.announce_read(count)
+    def _write_cells(self, cells: Cells, obs: npt.NDArray[Any]) -> None:
+        """Write observations to any cells, one after the other; those of a row together, as far as they are distinct."""
+        rows, envs = (part.tolist() for part in np.divmod(cells, self._frames.n_envs))
+        start = 0
+        while start < len(rows):
+            stop, seen = start, set[int]()
+            while stop < len(rows) and rows[stop] == rows[start] and envs[stop] not in seen:
+                seen.add(envs[stop])
+                stop += 1
+            whole = envs[start:stop] == list(range(self._frames.n_envs))
+            self._frames.write(rows[start], obs[start:stop], self._view, envs=None if whole else envs[start:stop])
+            start = stop
 
     def read_beside(
         self, other: CompressedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
@@ -280,18 +249,13 @@ class CompressedArray:
         :param columns: Integers
         :return: Both
         """
-        alike = other._store is self._store and self._cells is None and other._cells is None and len(self._lead) == 2
-        if not alike or not (is_integers(rows) and is_integers(columns)):
+        alike = other._frames is self._frames and other._view != self._view and self._cells is None and other._cells is None
+        if not alike or len(self._lead) != 2 or not (is_integers(rows) and is_integers(columns)):
             return self[rows, columns], other[rows, columns]
-        usual = rows.dtype == columns.dtype == np.int64 and rows.ndim == columns.ndim == 1 and len(rows) == len(columns)
-        if usual and rows.flags.carray and columns.flags.carray:
-            mine, theirs = self._output(rows.shape), self._output(rows.shape)
-            if not mine.size or self._store.read(rows, columns, self._index, mine, other._index, theirs):
-                return self._declared(mine), self._declared(theirs)
         cells = check_bounds(rows, len(self), 0) * self._lead[1] + check_bounds(columns, self._lead[1], 1)
         mine, theirs = self._output(cells.shape), self._output(cells.shape)
         if mine.size:
-            self._store.read(flat(cells), None, self._index, mine, other._index, theirs)
+            self._frames.read(*self._places(cells), mine, self._view, theirs)
         return self._declared(mine), self._declared(theirs)
 
     def _cell_numbers(self) -> Cells:
@@ -302,19 +266,24 @@ class CompressedArray:
     def _decode(self, cells: Cells) -> npt.NDArray[Any]:
         out = self._output(cells.shape)
         if out.size:
-            self._store.read(flat(cells), None, self._index, out)
+            self._frames.read(*self._places(cells), out, self._view)
         return self._declared(out)
 
+    def _places(self, cells: Cells) -> tuple[Cells, Cells]:
+        """Rows and environments of cells."""
+        rows, envs = np.divmod(flat(cells), self._frames.n_envs)
+        return rows, envs
+
     def _output(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        return output_pool.take((*shape, *self.obs_shape), self._store.dtype)
+        return output_pool.take((*shape, *self.obs_shape), self._frames.dtype)
 
     def _declared(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return stored if stored.dtype == self.dtype else stored.astype(self.dtype)
 
     def _checked(self, value: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        if type(value) is np.ndarray and self._stores_as_is and value.dtype == self.dtype and value.shape == shape:
+        if type(value) is np.ndarray and value.dtype == self.dtype == self._frames.dtype and value.shape == shape:
             return value
-        obs = cast_exactly(np.asarray(value), self.dtype, self._store.dtype)
+        obs = cast_exactly(np.asarray(value), self.dtype, self._frames.dtype)
         if obs.shape != shape:
             try:
                 obs = np.broadcast_to(obs, shape)
@@ -324,11 +293,10 @@ class CompressedArray:
 
     # -- views and copies -----------------------------------------------------------------------------------------
 
-    def _view(self, cells: Cells) -> CompressedArray:
+    def _view_of(self, cells: Cells) -> CompressedArray:
         view = object.__new__(CompressedArray)
         view.__dict__.update(self.__dict__)
         view._cells = cells
-        view._takes_rows = False
         view._lead = cells.shape
         return view
 
@@ -347,7 +315,7 @@ class CompressedArray:
                 f"only the leading axes 0 to {lead - 1} can be swapped, not {axis1} and {axis2}: the others are inside "
                 "of compressed observations; use np.asarray(array) to decode all of it first"
             )
-        return self._view(self._cell_numbers().swapaxes(*axes))
+        return self._view_of(self._cell_numbers().swapaxes(*axes))
 
     def reshape(self, *shape: Any, order: str = "C") -> CompressedArray:
         """
@@ -367,7 +335,7 @@ class CompressedArray:
                 f"only the leading axes can be reshaped: {wanted} does not end with the observations' {self.obs_shape}; "
                 "use np.asarray(array) to decode all of it first"
             )
-        return self._view(self._cell_numbers().reshape(lead))
+        return self._view_of(self._cell_numbers().reshape(lead))
 
     def copy(self) -> CompressedArray:
         """
@@ -375,29 +343,34 @@ class CompressedArray:
 
         :return: An array that shares nothing with this one
         """
-        twin = CompressedArray.__new__(CompressedArray)
-        twin.__dict__.update(self.__dict__)
-        twin._store, twin._index = self._store.copy_of(self._index), 0
-        if self._cells is not None:
-            twin._cells = self._cells.copy()
+        twin: CompressedArray = copy.deepcopy(self)
         return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sum": self._own_sum()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._check_loaded()
 
+    def _own_sum(self) -> int:
+        """Checksum of what belongs to the array itself; frames have their own."""
+        cells = None if self._cells is None else (self._cells.shape, checksum(self._cells.tobytes()))
+        return sum_of(self.dtype.str, self.obs_shape, self._lead, self._view, cells)
+
     def _check_loaded(self) -> None:
-        """Refuse what does not fit together. What observations are is not checked: that shows when they are read."""
-        store, lead, cells = self._store, self._lead, self._cells
-        length = store.core.cells(self._index)
-        sound = self._store_shape == store.obs_shape and self._stores_as_is == (store.dtype == self.dtype)
+        """Refuse what does not fit together. What observations are is not checked: that was done when they were loaded."""
+        if self.__dict__.pop("_sum", None) != self._own_sum():
+            raise StorageError(
+                "the saved observations are damaged: an array is not what was saved; load another copy of the file"
+            )
+        frames, lead, cells = self._frames, self._lead, self._cells
+        sound = self._frame_shape == frames.obs_shape and 0 <= self._view < frames.views
         if cells is None:
-            columns = max(math.prod(lead[1:]), 1)
-            sound &= math.prod(lead) == length and columns == store.n_streams
-            sound &= self._row_shape == (*lead[1:], *self.obs_shape)
+            sound &= (max(lead[0], 1), max(math.prod(lead[1:]), 1)) == (frames.rows, frames.n_envs)
         else:
             sound &= cells.dtype == np.int64 and cells.shape == lead
-            sound &= cells.size == 0 or (int(cells.min()) >= 0 and int(cells.max()) < length)
+            sound &= cells.size == 0 or (int(cells.min()) >= 0 and int(cells.max()) < frames.rows * frames.n_envs)
         if not sound:
             raise StorageError(
                 "the saved observations are damaged: an array is not of the size of its observations; load another copy of "
@@ -409,7 +382,7 @@ class CompressedArray:
 
     def clear(self) -> None:
         """Forget all observations, also those of arrays that share frames with this one; memory is kept for reuse."""
-        self._store.clear()
+        self._frames.clear()
 
 
 def _leading_axes(shape: SupportsIndex | tuple[int, ...], obs_shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -419,6 +392,12 @@ def _leading_axes(shape: SupportsIndex | tuple[int, ...], obs_shape: tuple[int, 
     if not lead or any(length < 0 for length in (*lead, *obs_shape)):
         raise ValueError(f"shape {full} with obs_shape {obs_shape} leaves no valid leading axes")
     return lead
+
+
+def _decoded_row(frames: Frames, row: int) -> npt.NDArray[Any]:
+    out = np.empty((frames.n_envs, *frames.obs_shape), dtype=frames.dtype)
+    frames.read(np.full(frames.n_envs, row), np.arange(frames.n_envs), out)
+    return out
 
 
 def _changed(decoded: npt.NDArray[Any], rest: tuple[Any, ...], value: Any) -> npt.NDArray[Any]:

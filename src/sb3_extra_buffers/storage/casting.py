@@ -38,7 +38,7 @@ def cast_exactly(values: npt.NDArray[Any], declared: np.dtype[Any], stored: np.d
         back = cast.astype(values.dtype)
     same = _same_bits(back, values)
     if values.dtype.kind in "iu" and stored.kind in "iu":
-        same &= (cast < 0) == (values < 0)  # -1 becomes 255 and comes back as -1
+        same &= (cast < 0) == (values < 0)  # -1 is cast to 255 and comes back as -1
     if not same.all():
         changed = values[~same].flat[0]
         raise ValueError(

@@ -14,7 +14,7 @@ Cells = npt.NDArray[np.int64]
 
 class Selection(NamedTuple):
     """
-    What an index asks for.
+    What an index selects.
 
     :param cells: The cells, in the shape of the result's leading axes
     :param rest: What to do with the decoded ``(*cells.shape, *obs_shape)``; None for nothing
@@ -45,7 +45,7 @@ def check_bounds(index: npt.NDArray[Any], size: int, axis: int) -> Cells:
 
 def is_full_slice(item: Any) -> bool:
     """
-    Tell whether an index takes a whole axis as it is.
+    Find out whether an index takes a whole axis as it is.
 
     :param item: Part of an index
     :return: Whether it is ``:``
@@ -119,7 +119,7 @@ def select(index: Any, cells: Cells, ndim: int) -> Selection:
     Split an index into cells and the rest.
 
     The usual forms need only the cells. For everything else the first axis is narrowed, and NumPy itself applies the
-    whole index to what has been decoded: all its rules hold, at the price of decoding more than is asked for.
+    whole index to what has been decoded: all its rules hold, at the price of decoding more than is wanted.
 
     :param index: Any index that NumPy takes
     :param cells: Cell numbers, in the shape of the leading axes
@@ -151,7 +151,7 @@ def select(index: Any, cells: Cells, ndim: int) -> Selection:
 
 def is_integers(index: Any) -> bool:
     """
-    Tell whether an index is an array of integers.
+    Find out whether an index is an array of integers.
 
     :param index: Any index
     :return: Whether it is

@@ -111,7 +111,7 @@ class FrameLayout:
 
     def is_turned(self, obs: npt.NDArray[Any]) -> bool:
         """
-        Tell whether a batch has these strides; those of a single observation do not depend on how many there are.
+        Find out whether a batch has these strides; those of a single observation do not depend on how many there are.
 
         :param obs: ``(n, *obs_shape)``
         :return: Whether it has

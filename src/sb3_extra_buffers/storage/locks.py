@@ -5,7 +5,10 @@ from __future__ import annotations
 import _thread
 import os
 import weakref
-from typing import Any
+
+from sb3_extra_buffers.storage.errors import refuse_earlier
+
+__getattr__ = refuse_earlier("_empty_state")
 
 _locks: weakref.WeakSet[StoreLock] = weakref.WeakSet()
 
@@ -27,7 +30,7 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # it is not final, whatev
 
     def is_mine(self) -> bool:
         """
-        Tell who holds it.
+        Find out who holds it.
 
         :return: Whether this thread does
         """
@@ -47,7 +50,3 @@ def _release_those_of_others() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_those_of_others)
-
-
-def _empty_state() -> dict[str, Any]:
-    return {}  # what buffers that version 0.1 has pickled begin with

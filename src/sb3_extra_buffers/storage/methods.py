@@ -63,7 +63,7 @@ def parse_any_method(method: str) -> MethodSpec:
 
 def is_reference_method(method: str) -> bool:
     """
-    Tell whether a method codes frames against earlier ones.
+    Find out whether a method codes frames against earlier ones.
 
     :param method: The string
     :return: Whether it is ``delta``, alone or before a codec
@@ -100,6 +100,10 @@ class CoderSpec:
     compression_kwargs: Mapping[str, Any] = field(default_factory=dict)
     decompression_kwargs: Mapping[str, Any] = field(default_factory=dict)
     fallback: str = field(default_factory=fallback_method)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        types = self.elem_type.str, self.runs_type.str
+        return restore_spec, (self.method, *types, self.compression_kwargs, self.decompression_kwargs, self.fallback)
 
     def check(self) -> None:
         """Raise at once what making a coder would raise later."""
@@ -140,6 +144,19 @@ class CoderSpec:
 
     def _codec(self, method: str, options: Mapping[str, Any]) -> Codec:
         return make_codec(method, self.elem_type, self.runs_type, options, self.decompression_kwargs)
+
+
+def restore_spec(method: str, elem_type: str, runs_type: str, *rest: Any) -> CoderSpec:
+    """
+    Make a choice again that was pickled.
+
+    :param method: Method string
+    :param elem_type: Type of the elements
+    :param runs_type: Type of run lengths
+    :param rest: What else there is to it
+    :return: The choice
+    """
+    return CoderSpec(method, np.dtype(elem_type), np.dtype(runs_type), *rest)
 
 
 def make_spec(

@@ -37,8 +37,8 @@ class OutputPool:
     """
     Arrays that are handed out as long as nobody else refers to them.
 
-    There is no lock, for a signal handler that reads would wait for itself. Whoever looks at an array takes it out of the
-    list, in one step, and puts it back: what is out belongs to one thread, and to one call of it.
+    There is no lock, for a signal handler that reads would wait for itself. A thread that looks at an array takes it out of
+    the list, in one step, and puts it back: what is out belongs to one thread, and to one call of it.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _PATIENCE = 16
 
 def is_padded(frames: ByteArray) -> bool:
     """
-    Tell whether an observation looks like the first of an episode: what is older than the newest frame was made up.
+    Find out whether an observation looks like the first of an episode: what is older than the newest frame was made up.
 
     :param frames: ``(depth, ...)``, oldest first
     :return: Whether all but the newest are zeros, or all are the same
@@ -116,7 +116,7 @@ class StackSearch:
 
     def next_look(self, writes: int) -> int:
         """
-        Tell when to look again: at each of the first writes, then ever more rarely, but for some time again at each
+        Say when to look again: at each of the first writes, then ever more rarely, but for some time again at each
         where there is something to be found.
 
         :param writes: Writes up to now
@@ -173,7 +173,7 @@ class Doubt:
 
     def is_too_great(self, held: int) -> bool:
         """
-        Tell whether to give the layout up.
+        Decide whether to give the layout up.
 
         :param held: Observations that are held
         :return: Whether its strays have cost more than that would

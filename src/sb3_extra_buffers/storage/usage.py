@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_extra_buffers.storage.store import FrameStore
+from sb3_extra_buffers.storage.frames import Frames
 
 
 @dataclass(frozen=True)
@@ -30,23 +30,23 @@ class MemoryUsage:
     frames_shared: int
 
     @classmethod
-    def of_store(cls, store: FrameStore, dtype: np.dtype[Any]) -> MemoryUsage:
+    def of_frames(cls, frames: Frames, dtype: np.dtype[Any]) -> MemoryUsage:
         """
-        Measure a store.
+        Measure a column of frames.
 
-        :param store: The store
+        :param frames: The column
         :param dtype: Type that observations have outside of it
         :return: The figures
         """
-        written, frames, stored_bytes, index_bytes, _ = store.core.usage()
-        layout = store.layout
-        obs_bytes = layout.obs_bytes // store.dtype.itemsize * dtype.itemsize
+        written, stored, stored_bytes, index_bytes, _ = frames.usage()
+        layout = frames.layout
+        obs_bytes = layout.obs_bytes // frames.dtype.itemsize * dtype.itemsize
         return cls(
             raw_bytes=written * obs_bytes,
             stored_bytes=stored_bytes,
             index_bytes=index_bytes,
-            frames_stored=frames,
-            frames_shared=max(written * layout.depth - frames, 0),
+            frames_stored=stored,
+            frames_shared=max(written * layout.depth - stored, 0),
         )
 
     @classmethod

@@ -31,22 +31,18 @@ CLASSES = _names(
         "gymnasium.spaces.tuple": "Tuple",
         "sb3_contrib.common.maskable.buffers": "MaskableDictRolloutBuffer MaskableRolloutBuffer",
         "sb3_contrib.common.recurrent.buffers": "RecurrentDictRolloutBuffer RecurrentRolloutBuffer",
-        "sb3_extra_buffers.compressed.buffers": "CompressedDictReplayBuffer CompressedDictRolloutBuffer "
-        "CompressedReplayBuffer CompressedRolloutBuffer",
         "sb3_extra_buffers.compressed.contrib": "CompressedMaskableDictRolloutBuffer CompressedMaskableRolloutBuffer "
         "CompressedRecurrentDictRolloutBuffer CompressedRecurrentRolloutBuffer",
-        "sb3_extra_buffers.compressed.fields": "Field",
         "sb3_extra_buffers.compressed.her": "CompressedHerReplayBuffer",
-        "sb3_extra_buffers.compressed.masks": "PackedMasks",
-        "sb3_extra_buffers.compressed.n_step": "CompressedDictNStepReplayBuffer CompressedNStepReplayBuffer _Columns",
+        "sb3_extra_buffers.compressed.n_step": "CompressedDictNStepReplayBuffer CompressedNStepReplayBuffer",
         "sb3_extra_buffers.compressed.prioritized": "CompressedDictPrioritizedReplayBuffer "
         "CompressedPrioritizedReplayBuffer PrioritizedReplayBuffer",
-        "sb3_extra_buffers.compressed.sum_tree": "SumTree",
+        "sb3_extra_buffers.compressed.replay": "CompressedDictReplayBuffer CompressedReplayBuffer",
+        "sb3_extra_buffers.compressed.rollout": "CompressedDictRolloutBuffer CompressedRolloutBuffer",
         "sb3_extra_buffers.gpu_buffers.byte_coding": "ByteCoding",
         "sb3_extra_buffers.gpu_buffers.compression_methods": "GpuMethod",
         "sb3_extra_buffers.gpu_buffers.delta_coding": "DeltaCoding",
         "sb3_extra_buffers.gpu_buffers.dense_store": "DenseObservationStore",
-        "sb3_extra_buffers.gpu_buffers.device_array": "DeviceArray",
         "sb3_extra_buffers.gpu_buffers.frame_table": "FrameTable",
         "sb3_extra_buffers.gpu_buffers.frame_window": "FrameWindow",
         "sb3_extra_buffers.gpu_buffers.gpu_replay": "GpuDictReplayBuffer GpuReplayBuffer",
@@ -56,9 +52,9 @@ CLASSES = _names(
         "sb3_extra_buffers.gpu_buffers.rle_coding": "RleCoding",
         "sb3_extra_buffers.storage.array": "CompressedArray",
         "sb3_extra_buffers.storage.layout": "FrameLayout",
-        "sb3_extra_buffers.storage.methods": "CoderSpec",
+        "sb3_extra_buffers.storage.masks": "PackedMasks",
         "sb3_extra_buffers.storage.stacks": "Doubt StackSearch _Evidence",
-        "sb3_extra_buffers.storage.store": "FrameStore",
+        "sb3_extra_buffers.storage.sum_tree": "SumTree",
         "stable_baselines3.common.buffers": "DictReplayBuffer DictRolloutBuffer NStepReplayBuffer ReplayBuffer RolloutBuffer",
         "stable_baselines3.common.noise": "NormalActionNoise OrnsteinUhlenbeckActionNoise VectorizedActionNoise",
         "stable_baselines3.common.running_mean_std": "RunningMeanStd",
@@ -178,7 +174,7 @@ def _is_dtype(value: Any) -> bool:
 
 
 def _is_number_type(value: Any) -> bool:
-    return is_made(value, _DTYPE) and not value.args[0].startswith("O")
+    return is_made(value, _DTYPE) and "O" not in value.args[0]
 
 
 def _matches(*wanted: Callable[[Any], bool]) -> Callable[[tuple[Any, ...]], bool]:
@@ -217,6 +213,15 @@ def _is_storage(value: Any) -> bool:
     return is_made(value, (("torch.storage", "_load_from_bytes"), ("torch", "storage")))
 
 
+def _is_type_text(text: str) -> bool:
+    return re.fullmatch(r"[<>|]?[biufcmMOSUV][0-9]{0,9}(\[[0-9]{0,9}[a-zA-Z]{1,7}\])?", text) is not None
+
+
+def _are_items(*values: Any) -> bool:
+    return all(isinstance(value, Items) for value in values)
+
+
+_SPEC = (("sb3_extra_buffers.storage.methods", "restore_spec"),)
 _nothing = _matches()
 _tensor = (_is_storage, is_whole, _is_shape, _is_shape, lambda value: isinstance(value, bool), _no_hooks)
 _BIT_GENERATOR_CTOR = ("numpy.random._pickle", "__bit_generator_ctor")
@@ -239,10 +244,7 @@ CALLS: dict[Key, Callable[[tuple[Any, ...]], bool]] = {
     ("collections", "defaultdict"): _matches(_named(REFERENCES)),
     ("collections", "deque"): _any_of(_nothing, _matches(_is_list), _matches(_is_list, is_whole)),
     ("numpy", "dtype"): lambda args: (
-        0 < len(args) <= 3
-        and isinstance(args[0], str)
-        and re.fullmatch(r"[biufcOSUV][0-9]{0,9}", args[0]) is not None
-        and all(_is_plain(arg) for arg in args)
+        0 < len(args) <= 3 and isinstance(args[0], str) and _is_type_text(args[0]) and all(_is_plain(arg) for arg in args)
     ),
     ("numpy.random._pickle", "__bit_generator_ctor"): _any_of(_matches(_named(BIT_GENERATORS)), _all_plain),
     ("numpy.random._pickle", "__generator_ctor"): _any_of(
@@ -254,8 +256,23 @@ CALLS: dict[Key, Callable[[tuple[Any, ...]], bool]] = {
         is_whole,
         lambda value: value is None or isinstance(value, tuple),
     ),
+    ("sb3_extra_buffers.compressed.saving", "open_state"): _matches(lambda value: isinstance(value, Items), is_whole),
+    ("sb3_extra_buffers.storage.frames", "restore_frames"): _matches(
+        is_whole,
+        *(_is_shape, _is_shape, _is_text),
+        lambda value: is_made(value, _SPEC),
+        *(_is_shape, _is_shape, is_whole),
+        lambda value: is_made(value, (("sb3_extra_buffers.storage.locks", "StoreLock"),)),
+        lambda value: isinstance(value, tuple) and all(chunk is None or is_bytes(chunk) for chunk in value),
+    ),
     ("sb3_extra_buffers.storage.locks", "StoreLock"): _nothing,
-    ("sb3_extra_buffers.storage.locks", "_empty_state"): _nothing,
+    _SPEC[0]: lambda args: len(args) == 6 and all(map(_is_text, (*args[:3], args[5]))) and _are_items(*args[3:5]),
+    ("sb3_extra_buffers.storage.packing", "restore_array"): _matches(
+        lambda value: isinstance(value, str) and _is_type_text(value),
+        lambda value: value is None or _is_shape(value),
+        _one_of("C", "F"),
+        lambda value: is_bytes(value) or isinstance(value, list),
+    ),
     ("stable_baselines3.common.type_aliases", "TrainFrequencyUnit"): _matches(_is_plain),
     ("stable_baselines3.her.goal_selection_strategy", "GoalSelectionStrategy"): _matches(_is_plain),
     ("torch", "device"): _any_of(_matches(_is_plain), _matches(_is_plain, _is_plain)),
@@ -284,7 +301,6 @@ FILLED = {
     ("collections", "OrderedDict"),
     ("collections", "defaultdict"),
     ("collections", "deque"),
-    ("sb3_extra_buffers.compressed.n_step", "_Columns"),
 }
 
 ALLOWED = CLASSES | TUPLES | REFERENCES | set(CALLS) | {("copyreg", "_reconstructor"), ("copyreg", "__newobj__")}
@@ -314,6 +330,8 @@ def _array_state(state: Any) -> bool:
 
 def _dtype_state(code: str, state: tuple[Any, ...]) -> bool:
     fields, size, flags = state[4], state[5], state[7]
+    if code[0] in "<>|":  # complete by itself
+        return False
     if state[2:5] == (None, None, None):
         # With other flags, numbers would be taken for addresses of objects.
         return bool(flags == {"O": 63, "U": 8}.get(code[0], 0))

@@ -24,8 +24,8 @@ _MOST_WALKED = 1_000_000
 
 
 def _dtype(value: Any) -> np.dtype[Any] | None:
-    code = value.args[0] if isinstance(value, Made) and value.args else None
-    if not isinstance(code, str) or re.fullmatch(r"[biufcmMSUV?][0-9]{0,9}", code) is None:
+    code = value.args[0] if isinstance(value, Made) and value.args else value
+    if not isinstance(code, str) or re.fullmatch(r"[<>|]?[biufcmMSUV?][0-9]{0,9}", code) is None:
         return None
     try:
         return np.dtype(code)
@@ -62,6 +62,8 @@ def array_facts(value: Any) -> tuple[tuple[int, ...], str, int] | None:
         return None
     if value.maker.name == "_frombuffer" and len(value.args) >= 3:
         kind, shape = value.args[1], _shape(value.args[2])
+    elif value.maker.name == "restore_array" and len(value.args) == 4:
+        kind, shape = value.args[0], _shape(value.args[1])
     elif value.maker.name == "_reconstruct" and isinstance(value.state, tuple) and len(value.state) == 5:
         kind, shape = value.state[2], _shape(value.state[1])
     else:
@@ -74,9 +76,11 @@ def array_facts(value: Any) -> tuple[tuple[int, ...], str, int] | None:
 
 def _plain(value: Any) -> Any:
     """A number that NumPy wrapped."""
-    if not (isinstance(value, Made) and value.maker is not None and value.maker.name == "scalar" and len(value.args) == 2):
+    if not (isinstance(value, Made) and value.maker is not None and value.maker.name in ("scalar", "restore_array")):
         return value
-    data, dtype = value.args[1], _dtype(value.args[0])
+    if len(value.args) not in (2, 4) or (len(value.args) == 4 and value.args[1] is not None):
+        return value
+    data, dtype = value.args[-1], _dtype(value.args[0])
     if isinstance(data, Made) and str(data.maker) == "_codecs.encode" and data.args and isinstance(data.args[0], str):
         data = data.args[0].encode("latin1", errors="replace")  # how old protocols write bytes
     if dtype is None or dtype.kind not in "biuf" or not isinstance(data, bytes) or len(data) != dtype.itemsize:
@@ -196,8 +200,8 @@ def _held(attributes: dict[str, Any]) -> dict[str, int] | None:
 
 
 def _methods(root: Any) -> list[str]:
-    specs = (made for made in _walk(root) if made.maker is not None and made.maker.name == "CoderSpec")
-    methods = (spec.attributes.get("method") for spec in islice(specs, _MOST_SHOWN))
+    specs = (made for made in _walk(root) if made.maker is not None and made.maker.name == "restore_spec")
+    methods = (spec.args[0] for spec in islice(specs, _MOST_SHOWN) if spec.args)
     return sorted({method for method in methods if isinstance(method, str)})
 
 
@@ -231,7 +235,7 @@ def describe_buffer(root: Made, file_bytes: int) -> list[tuple[str, str]]:
             lines.append((name.replace("_", " "), describe_space(attributes[name])))
     if methods := _methods(root):
         lines.append(("compression", ", ".join(methods)))
-    for name, value in attributes.items():
+    for name, value in (_observations(attributes) | attributes).items():
         if name.startswith("_") or name in _COUNTS:
             continue
         parts = value.pairs if isinstance(value, Items) else [(None, value)]
@@ -244,12 +248,27 @@ def describe_buffer(root: Made, file_bytes: int) -> list[tuple[str, str]]:
     return lines
 
 
+def _observations(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Those of a compressed buffer, by the names that they have once it is loaded."""
+    found: dict[str, Any] = {}
+    for part in (attributes.get("_frames"), attributes.get("_small")):
+        for key, value in part.pairs if isinstance(part, Items) else ():
+            if isinstance(value, tuple):
+                views = value[:2]
+            else:
+                is_column = isinstance(value, Made) and len(value.args) > 1 and isinstance(value.args[1], tuple)
+                views = (value,) * (value.args[1][2] if is_column and value.args[1][2:3] in ((1,), (2,)) else 1)
+            for name, view in zip(("observations", "next_observations"), views, strict=False):
+                found.setdefault(name, Items()).extend([(key, view)])
+    return found
+
+
 def _describe_part(part: Any) -> str | None:
     if (facts := array_facts(part)) is not None:
         shape, kind, size = facts
         return f"{kind} {shape}, {format_bytes(size) if size < _LARGEST_COUNT else 'more than there is'}"
-    if isinstance(part, Made) and part.maker is not None and part.maker.name == "CompressedArray":
-        lead, rest = _shape(part.attributes.get("_lead")), _shape(part.attributes.get("obs_shape"))
+    if isinstance(part, Made) and part.maker is not None and part.maker.name == "restore_frames" and len(part.args) > 3:
+        lead, rest = _shape(part.args[1]), _shape(part.args[2])
         if lead is not None and rest is not None:
-            return f"{dtype_name(part.attributes.get('dtype'))} {lead + rest}, compressed"
+            return f"{dtype_name(part.args[3])} {lead[:2] + rest}, compressed"
     return None

@@ -110,7 +110,7 @@ class _Reader(Machine):
             return Made(maker, args, is_known=False)
         if key == ("torch.storage", "_load_from_bytes"):
             self.inner(args[0], is_torch=True)
-        return Items() if key[1] == "_empty_state" else Made(maker, args)
+        return args[0] if key[1] == "open_state" else Made(maker, args)
 
     def new(self, cls: Any, args: Any, keywords: Any = None) -> Made:
         """Note an object, instead of making it."""

@@ -1,0 +1,106 @@
+/* The chunk that is open, as the files know it that write it: builder.c, observations.c, coding.c. */
+#ifndef FT_BUILDER_H
+#define FT_BUILDER_H
+
+#include "chunk.h"
+
+enum { FT_FIRST_ROOM = 16, FT_FIRST_HASHES = 64 };
+
+/* The frames of an observation, by number, oldest first; FT_ZEROS for zeros. */
+typedef int32_t frame_number;
+
+/* One environment. What is in here is kept aside before a row is written, and put back if that fails. */
+typedef struct stream {
+    bool known;          /* whether `last` is the last observation, and `numbers` are its frames */
+    bool tail_holds;     /* whether `tail` is the last stored frame */
+    bool follows;        /* whether `before` are the frames of the last view of the row before */
+    uint32_t frames;     /* stored ones */
+    size_t n_groups, n_exceptions;
+    /* The group that is being written. */
+    unsigned which;      /* of the two records */
+    size_t staged;       /* bytes of it */
+    uint32_t group_frames; /* 0 while there is none */
+    /* The key frame that patches of this stream are on. */
+    int64_t key;         /* its offset, -1 for none */
+    size_t key_cost;     /* bytes of all patches on it so far */
+    uint32_t short_groups, row_above;
+    /* The row that was written last. */
+    uint32_t frames_before;
+    unsigned written;    /* views, as bits */
+    uint8_t exception[FT_EXCEPTION_BYTES]; /* only of what is kept aside: the last one, which a row that is written again replaces */
+} stream;
+
+/* What belongs to a stream and grows; counts are in `stream`, so nothing of it has to be put back. */
+typedef struct stream_memory {
+    uint8_t *tail, *last, *records[2];
+    uint8_t *groups, *exceptions;
+    size_t groups_room, exceptions_room;
+    frame_number *numbers;     /* of the last observation */
+    frame_number *cell;        /* of the row that was written last, view by view */
+    frame_number *before;      /* of the last view of the row before that */
+} stream_memory;
+
+struct ft_builder {
+    ft_rows rows;        /* up to the last commit */
+    bool is_changing;    /* whether something was written since, and `saved...` are to be put back if that is not committed */
+    size_t most_rows;
+    size_t patch_limit;  /* a longer patch does not pay */
+    size_t record_bytes; /* of a group that is being written */
+    ft_lane *lanes;
+    stream *streams, *saved;
+    stream_memory *rooms;
+    uint8_t *memory, *counts;
+    frame_number *number_memory;
+    frame_number *saved_numbers;
+    uint8_t *block;      /* what is made the chunk: room for its header, then the data; NULL while there is none */
+    size_t block_bytes;
+    uint8_t *data;       /* in it */
+    size_t data_bytes, saved_data_bytes;
+    int64_t newest_key, saved_newest_key;
+    uint8_t *classes;
+    size_t n_classes, classes_room;
+    uint32_t *hashes;    /* class + 1, 0 for free */
+    size_t n_hashes;     /* a power of two, more than twice the classes */
+    size_t staged_row;
+    ft_doubt doubt, saved_doubt;
+    bool turned;         /* memory order of the last observations */
+    uint8_t *frames;     /* scratch: 2 x depth + 2 padded frames */
+    uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that */
+    uint8_t *zeros;
+    uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
+};
+
+/* One group may end early because a life is lost or a level is done. Where several in a row do, frames have nothing to do with
+ * each other. */
+enum { FT_MANY_SHORT = 2 };
+
+static inline bool references_pay(const stream *of) { return of->short_groups < FT_MANY_SHORT; }
+
+static inline uint8_t *last_exception(const ft_builder *builder, size_t i) {
+    return builder->rooms[i].exceptions + (builder->streams[i].n_exceptions - 1) * FT_EXCEPTION_BYTES;
+}
+
+/* -- coding.c: frames in groups ------------------------------------------------------------------------------------------- */
+
+/* Make sure that `bytes` more fit behind `used`; what readers see of it moves along. */
+bool ft_make_room(uint8_t **memory, size_t *room, size_t used, size_t bytes, size_t first, const uint8_t **seen);
+/* Bytes that the record of a group may have while it is being written. */
+size_t ft_measure_record(const ft_rows *rows, size_t patch_limit);
+/* Store a frame: it is the stream's last one then. */
+int ft_store_frame(ft_builder *builder, size_t stream, const uint8_t *frame, const ft_codecs *codecs);
+/* Have the block be of so many bytes, which is no fewer than are in use. */
+bool ft_resize_block(ft_builder *builder, size_t bytes);
+/* Move the record of a stream's open group to the data. */
+int ft_close_group(ft_builder *builder, size_t stream, const ft_codecs *codecs);
+
+/* -- observations.c: which frames an observation is made of, and rows that do not follow from the row before -------------- */
+
+/* Find out which frames an observation is made of, and store those that are new. `moves` is whether one that is moved on by a
+ * frame is expected, rather than the last one again. */
+int ft_write_observation(ft_builder *builder, size_t stream, const uint8_t *obs, bool moves, const ft_codecs *codecs);
+/* Bring the last observations into another memory order. */
+void ft_set_order(ft_builder *builder, bool turned);
+/* Note which streams do not follow from the row before. */
+int ft_note_exceptions(ft_builder *builder, size_t row);
+
+#endif

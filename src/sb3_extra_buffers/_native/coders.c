@@ -1,0 +1,155 @@
+/* Coders: from the body of a record to a first frame and patches. A new coder is a function here, and a row in the table. */
+#include "coders.h"
+
+#include "format.h"
+
+#include <string.h>
+
+/* Bytes that a packed group may have once it is unpacked. */
+static size_t most_body(const ft_rows *rows) { return 3 * rows->frame_bytes + ((size_t)64 << rows->method.shift); }
+
+size_t ft_measure_scratch(const ft_rows *rows) {
+    return 3 * rows->stride + FT_WRITE_AHEAD + (rows->method.packs ? most_body(rows) + FT_READ_AHEAD : 0);
+}
+
+ft_scratch ft_split_scratch(const ft_rows *rows, uint8_t *memory) {
+    ft_scratch own = {memory, memory + rows->stride + FT_WRITE_AHEAD, NULL, NULL};
+    own.pixels = own.first + rows->stride;
+    own.body = own.pixels + rows->stride;
+    return own;
+}
+
+/* A record that is being opened. Every number that comes from stored bytes is checked before it is used. */
+typedef struct source {
+    const ft_rows *rows;
+    const uint8_t *body;
+    size_t length;
+    const ft_scratch *own;
+    const ft_codecs *codecs;
+} source;
+
+static int decode_frame(const source *from, const uint8_t *blob, size_t size) {
+    const ft_rows *rows = from->rows;
+    const ft_layout *layout = &rows->layout;
+    const ft_scratch *own = from->own;
+    uint8_t *out = layout->interleave ? own->pixels : own->first;
+    const int result = from->codecs->decode(from->codecs->context, FT_FRAME_CODEC, blob, size, out, rows->frame_bytes);
+    if (result == FT_OK && layout->interleave) {
+        ft_active->transpose(own->pixels, own->first, ft_count_pixels(layout), layout->planes, layout->item);
+    }
+    return result;
+}
+
+/* A key frame, which is a record of its own somewhere in the data, and patches on it. */
+static int open_patches(const ft_rows *rows, const uint8_t *body, size_t length, ft_group *group) {
+    const size_t key = get_u32(body);
+    if (key > rows->data_bytes || rows->frame_bytes > rows->data_bytes - key) {
+        return FT_DAMAGED;
+    }
+    group->base = rows->data + key;
+    group->keyed = true;
+    group->patches = body + RECORD_NUMBER;
+    group->length = length - RECORD_NUMBER;
+    return FT_OK;
+}
+
+static int open_keyed(const source *from, ft_group *group) {
+    return from->length < RECORD_NUMBER ? FT_DAMAGED : open_patches(from->rows, from->body, from->length, group);
+}
+
+static int open_coded(const source *from, ft_group *group) {
+    if (from->length < RECORD_NUMBER || get_u32(from->body) > from->length - RECORD_NUMBER) {
+        return FT_DAMAGED;
+    }
+    const size_t size = get_u32(from->body);
+    group->patches = from->body + RECORD_NUMBER + size;
+    group->length = from->length - RECORD_NUMBER - size;
+    return decode_frame(from, from->body + RECORD_NUMBER, size);
+}
+
+static int open_packed(const source *from, ft_group *group) {
+    if (!from->rows->method.packs || from->length < RECORD_NUMBER) {
+        return FT_DAMAGED;
+    }
+    const size_t size = get_u32(from->body);
+    if (size > most_body(from->rows) || size < RECORD_NUMBER) {
+        return FT_DAMAGED;
+    }
+    uint8_t *body = from->own->body;
+    const int result = from->codecs->decode(from->codecs->context, FT_GROUP_CODEC, from->body + RECORD_NUMBER,
+                                            from->length - RECORD_NUMBER, body, size);
+    if (result != FT_OK) {
+        return result;
+    }
+    memset(body + size, 0, FT_READ_AHEAD);
+    return open_patches(from->rows, body, size, group);
+}
+
+static int open_raw(const source *from, ft_group *group) {
+    group->base = from->body;
+    return from->length == from->rows->frame_bytes ? FT_OK : FT_DAMAGED;
+}
+
+static int open_blob(const source *from, ft_group *group) {
+    (void)group; /* the codec's frame is its first one, and there are no patches */
+    return decode_frame(from, from->body, from->length);
+}
+
+/* Fetch the key frame, unless the first patch takes nothing from it. */
+static void fetch_key(const ft_rows *rows, const uint8_t *body, size_t length) {
+    const size_t key = length > RECORD_NUMBER + PATCH_PREFIX ? get_u32(body) : SIZE_MAX;
+    if (key < rows->data_bytes && rows->frame_bytes <= rows->data_bytes - key && body[RECORD_NUMBER + PATCH_PREFIX] != PATCH_UP) {
+        for (size_t at = 0; at < rows->frame_bytes; at += FT_LINE) {
+            FT_FETCH(rows->data + key + at);
+        }
+    }
+}
+
+/* What there is to know of a coder: how to open a record, and how to fetch what that is going to need beside the record itself;
+ * NULL where it needs nothing. */
+typedef struct coder {
+    int (*open)(const source *from, ft_group *group);
+    void (*fetch)(const ft_rows *rows, const uint8_t *body, size_t length);
+} coder;
+
+static const coder CODERS[] = {
+    [KEYED] = {open_keyed, fetch_key},
+    [CODED] = {open_coded, NULL},
+    [PACKED] = {open_packed, NULL},
+    [RAW] = {open_raw, NULL},
+    [BLOB] = {open_blob, NULL},
+    [KEY] = {NULL, NULL}, /* is referred to, and no group by itself */
+};
+
+enum { N_CODERS = sizeof CODERS / sizeof *CODERS };
+
+bool ft_knows_coder(int coder) { return coder >= 0 && coder < N_CODERS; }
+
+int ft_open_record(const ft_rows *rows, const uint8_t *record, size_t length, const ft_scratch *own, const ft_codecs *codecs,
+                   ft_group *group) {
+    const int coder = record[RECORD_CODER];
+    if (!ft_knows_coder(coder) || CODERS[coder].open == NULL) {
+        return FT_DAMAGED;
+    }
+    const source from = {rows, record + RECORD_HEADER, length - RECORD_HEADER, own, codecs};
+    group->base = own->first;
+    group->keyed = false;
+    group->patches = from.body;
+    group->length = 0;
+    return CODERS[coder].open(&from, group);
+}
+
+void ft_fetch_record(const ft_rows *rows, size_t offset) {
+    if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER) {
+        return;
+    }
+    const uint8_t *record = rows->data + offset;
+    const size_t rest = rows->data_bytes - offset - RECORD_HEADER, length = get_u32(record) < rest ? get_u32(record) : rest;
+    for (size_t at = FT_LINE; at < RECORD_HEADER + length; at += FT_LINE) {
+        FT_FETCH(record + at);
+    }
+    const int coder = record[RECORD_CODER];
+    if (ft_knows_coder(coder) && CODERS[coder].fetch != NULL) {
+        CODERS[coder].fetch(rows, record + RECORD_HEADER, length);
+    }
+}

@@ -1,0 +1,47 @@
+/* Kernels: all that runs over whole frames, compiled for several sets of instructions. */
+#ifndef FT_KERNELS_H
+#define FT_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    FT_READ_AHEAD = 8,   /* bytes after a patch that may be read, though they mean nothing */
+    FT_WRITE_AHEAD = 32, /* bytes after a frame that may be written while it is decoded */
+};
+
+#define FT_NO_PATCH ((size_t)-1)
+
+typedef struct ft_kernels {
+    const char *name;
+    /* Write the patch that makes `now`, on `before` or on itself one row up, whichever is smaller. Returns where it ends,
+     * or FT_NO_PATCH where it does not fit before `stop`. */
+    size_t (*encode)(const uint8_t *before, const uint8_t *now, size_t size, size_t row, const uint8_t *zeros,
+                     uint32_t *row_above, uint8_t *out, size_t pos, size_t stop);
+    /* Change a frame as a patch of `length` bytes says. FT_READ_AHEAD after the patch are read, FT_WRITE_AHEAD after the
+     * frame are written; of the frame only `size` bytes change for good. Returns whether the patch is sound. */
+    bool (*apply)(const uint8_t *patch, size_t length, uint8_t *frame, size_t size, size_t row);
+    /* Copy bytes to somewhere else. */
+    void (*copy)(uint8_t *target, const uint8_t *source, size_t size);
+    /* Whether bytes are equal; `a` is what comes from outside. */
+    bool (*same)(const uint8_t *a, const uint8_t *b, size_t size);
+    /* A stack of four one-byte frames side by side: whether it is the old one moved on by a frame. Then `newest` is that frame, and
+     * `copy` is the same as `now`. */
+    bool (*moved_words)(const uint8_t *now, const uint8_t *before, size_t pixels, uint8_t *newest, uint8_t *copy);
+    /* Bytes `first` to `first + width` of each block of a row of blocks, to or from packed memory. */
+    void (*gather)(const uint8_t *blocks, size_t count, size_t block, size_t first, size_t width, uint8_t *packed);
+    void (*scatter)(const uint8_t *packed, size_t count, size_t block, size_t first, size_t width, uint8_t *blocks);
+    /* Rows of values are made columns. */
+    void (*transpose)(const uint8_t *source, uint8_t *target, size_t rows, size_t columns, size_t item);
+} ft_kernels;
+
+const ft_kernels *ft_find_best_kernels(void);
+const ft_kernels *ft_find_kernels(const char *name); /* NULL where this processor has none of that name */
+extern const ft_kernels *ft_active;                   /* those in use; only tests change them, while nothing else runs */
+
+/* Bytes of the patch at `patch`, 0 where there is no whole one in `size` bytes; whether it needs no reference. */
+size_t ft_measure_patch(const uint8_t *patch, size_t size);
+bool ft_patch_stands_alone(const uint8_t *patch, size_t length);
+
+#endif

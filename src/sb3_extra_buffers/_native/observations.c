@@ -1,0 +1,268 @@
+/* Which frames an observation is made of, and rows that do not follow from the row before. */
+#include "builder.h"
+
+#include <string.h>
+
+enum { STRAY_COST = 8 }; /* observations that make up for one that does not follow */
+
+/* -- observations --------------------------------------------------------------------------------------------------------- */
+
+static bool is_zeros(const uint8_t *frame, size_t size) { return frame[0] == 0 && memcmp(frame, frame + 1, size - 1) == 0; }
+
+/* Whether an observation looks like the first of an episode: what is older than the newest frame was made up. */
+static bool is_padded(const ft_rows *rows, const uint8_t *frames) {
+    const size_t depth = rows->layout.depth, size = rows->frame_bytes;
+    const uint8_t *newest = frames + (depth - 1) * rows->stride;
+    bool zeros = true, repeated = true;
+    for (size_t j = 0; j + 1 < depth && (zeros || repeated); j++) {
+        const uint8_t *frame = frames + j * rows->stride;
+        zeros = zeros && is_zeros(frame, size);
+        repeated = repeated && memcmp(frame, newest, size) == 0;
+    }
+    return zeros || repeated;
+}
+
+static void note_stray(ft_doubt *doubt) {
+    const uint64_t made_up = (doubt->observations - doubt->since) / STRAY_COST;
+    doubt->strays = (doubt->strays > made_up ? doubt->strays - made_up : 0) + 1;
+    if (made_up > 0) {
+        doubt->since = doubt->observations;
+    }
+}
+
+/* An observation that does not follow from the last one: look for each of its frames. */
+static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const ft_codecs *codecs) {
+    const ft_rows *rows = &builder->rows;
+    const size_t depth = rows->layout.depth, size = rows->frame_bytes, stride = rows->stride;
+    stream *of = &builder->streams[i];
+    frame_number *numbers = builder->rooms[i].numbers, found[FT_MAX_DEPTH];
+    uint8_t *now = builder->frames, *before = now + depth * stride, *scratch = before + depth * stride;
+    const uint8_t *known[2 * FT_MAX_DEPTH];
+    frame_number known_as[2 * FT_MAX_DEPTH];
+    size_t count = 0;
+    for (size_t j = 0; j < depth; j++) {
+        ft_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, scratch);
+    }
+    if (of->known && !is_padded(rows, now)) {
+        note_stray(&builder->doubt);
+    }
+    for (size_t j = 0; of->known && j < depth; j++) {
+        if (numbers[j] >= 0 && of->frames - (uint32_t)numbers[j] < FT_FAR) {
+            ft_take_frame(&rows->layout, builder->rooms[i].last, builder->turned, j, before + j * stride, scratch);
+            known[count] = before + j * stride;
+            known_as[count++] = numbers[j];
+        }
+    }
+    of->known = false;
+    for (size_t j = 0; j < depth; j++) {
+        const uint8_t *frame = now + j * stride;
+        found[j] = FT_ZEROS;
+        if (is_zeros(frame, size)) {
+            continue;
+        }
+        for (size_t k = 0; k < count && found[j] < 0; k++) {
+            found[j] = memcmp(frame, known[k], size) == 0 ? known_as[k] : FT_ZEROS;
+        }
+        if (found[j] < 0) {
+            found[j] = (frame_number)of->frames;
+            const int stored = ft_store_frame(builder, i, frame, codecs);
+            if (stored != FT_OK) {
+                return stored;
+            }
+            known[count] = frame;
+            known_as[count++] = found[j];
+        }
+    }
+    memcpy(numbers, found, depth * sizeof *numbers);
+    ft_active->copy(builder->rooms[i].last, obs, rows->obs_bytes);
+    of->known = true;
+    return FT_OK;
+}
+
+int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool moves, const ft_codecs *codecs) {
+    const ft_rows *rows = &builder->rows;
+    const ft_layout *layout = &rows->layout;
+    const size_t depth = layout->depth;
+    stream *of = &builder->streams[i];
+    stream_memory *at = &builder->rooms[i];
+    if (of->known && !moves && ft_active->same(obs, at->last, rows->obs_bytes)) {
+        return FT_OK;
+    }
+    uint8_t *scratch = builder->frames + 2 * depth * rows->stride;
+    const bool moved = of->known && (depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frames,
+                                                               builder->spare, scratch));
+    if (!moved) {
+        const bool same = of->known && moves && ft_active->same(obs, at->last, rows->obs_bytes);
+        return same ? FT_OK : write_other(builder, i, obs, codecs);
+    }
+    const uint8_t *frame = builder->frames;
+    if (depth == 1 && builder->turned) {
+        ft_take_frame(layout, obs, true, 0, builder->frames, scratch);
+    } else if (depth == 1) {
+        frame = obs;
+    }
+    const frame_number newest = (frame_number)of->frames;
+    of->known = false;
+    const int stored = ft_store_frame(builder, i, frame, codecs);
+    if (stored != FT_OK) {
+        return stored;
+    }
+    of->known = true;
+    if (depth == 1) {
+        ft_active->copy(at->last, obs, rows->obs_bytes);
+    } else {
+        uint8_t *last = at->last;
+        at->last = builder->spare;
+        builder->spare = last;
+    }
+    memmove(at->numbers, at->numbers + 1, (depth - 1) * sizeof *at->numbers);
+    at->numbers[depth - 1] = newest;
+    return FT_OK;
+}
+
+void ft_set_order(ft_builder *builder, bool turned) {
+    if (builder->turned == turned) {
+        return;
+    }
+    for (size_t i = 0; i < builder->rows.n_streams; i++) {
+        if (builder->streams[i].known) {
+            memcpy(builder->frames, builder->rooms[i].last, builder->rows.obs_bytes);
+            ft_turn_observation(&builder->rows.layout, builder->frames, builder->turned, builder->rooms[i].last);
+        }
+    }
+    builder->turned = turned;
+}
+
+/* For each stream: whether its last observation is known, that, and the numbers of its frames. */
+static uint8_t *aside_of(const ft_builder *builder, size_t i) {
+    return builder->aside + i * (1 + builder->rows.obs_bytes + builder->rows.layout.depth * sizeof(frame_number));
+}
+
+int ft_builder_set_last_aside(ft_builder *builder) {
+    const size_t n = builder->rows.n_streams, bytes = builder->rows.obs_bytes, numbers = builder->rows.layout.depth * sizeof(frame_number);
+    if (builder->aside == NULL && (builder->aside = ft_alloc(n, 1 + bytes + numbers)) == NULL) {
+        return FT_NO_MEMORY;
+    }
+    ft_set_order(builder, false); /* that of rows which are copied */
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *kept = aside_of(builder, i);
+        kept[0] = builder->streams[i].known;
+        memcpy(kept + 1, builder->rooms[i].last, bytes);
+        memcpy(kept + 1 + bytes, builder->rooms[i].numbers, numbers);
+        builder->streams[i].known = false;
+    }
+    return FT_OK;
+}
+
+void ft_builder_restore_last(ft_builder *builder) {
+    const size_t bytes = builder->rows.obs_bytes, numbers = builder->rows.layout.depth * sizeof(frame_number);
+    for (size_t i = 0; i < builder->rows.n_streams; i++) {
+        const uint8_t *kept = aside_of(builder, i);
+        builder->streams[i].known = kept[0];
+        memcpy(builder->rooms[i].last, kept + 1, bytes);
+        memcpy(builder->rooms[i].numbers, kept + 1 + bytes, numbers);
+    }
+}
+
+/* -- rows that do not follow ---------------------------------------------------------------------------------------------- */
+
+/* Whether the row that was written last follows from the one before by the rule that most rows follow. */
+static bool is_regular(const ft_builder *builder, size_t i) {
+    const stream *of = &builder->streams[i];
+    const size_t depth = builder->rows.layout.depth, views = builder->rows.views;
+    const frame_number *before = builder->rooms[i].before, *cell = builder->rooms[i].cell, *moved = cell + (views - 1) * depth;
+    if (!of->follows || of->written != (1u << views) - 1 || of->frames - of->frames_before != 1 ||
+        moved[depth - 1] != (frame_number)of->frames_before || memcmp(moved, before + 1, (depth - 1) * sizeof *moved) != 0) {
+        return false;
+    }
+    return views == 1 || memcmp(cell, before, depth * sizeof *cell) == 0;
+}
+
+static uint32_t hash_of(const uint8_t *bytes, size_t size) {
+    uint32_t sum = 2166136261u;
+    for (size_t k = 0; k < size; k++) {
+        sum = (sum ^ bytes[k]) * 16777619u;
+    }
+    return sum;
+}
+
+static uint32_t *find_hash(ft_builder *builder, const uint8_t *wanted) {
+    const size_t size = ft_count_class_bytes(&builder->rows);
+    for (size_t place = hash_of(wanted, size);; place++) {
+        uint32_t *entry = &builder->hashes[place & (builder->n_hashes - 1)];
+        if (*entry == 0 || memcmp(builder->classes + (*entry - 1) * size, wanted, size) == 0) {
+            return entry;
+        }
+    }
+}
+
+static bool room_for_class(ft_builder *builder) {
+    const size_t size = ft_count_class_bytes(&builder->rows);
+    if (2 * (builder->n_classes + 1) > builder->n_hashes) {
+        uint32_t *hashes = ft_alloc(2 * builder->n_hashes, sizeof *hashes);
+        if (hashes == NULL) {
+            return false;
+        }
+        ft_free(builder->hashes);
+        builder->hashes = hashes;
+        builder->n_hashes *= 2;
+        for (uint32_t k = 0; k < builder->n_classes; k++) {
+            *find_hash(builder, builder->classes + k * size) = k + 1;
+        }
+    }
+    return ft_make_room(&builder->classes, &builder->classes_room, builder->n_classes * size, size, FT_FIRST_ROOM * size,
+                     &builder->rows.classes);
+}
+
+/* The number of the class of the row that was written last, or an error. */
+static int64_t find_class(ft_builder *builder, size_t i) {
+    const stream *of = &builder->streams[i];
+    const size_t depth = builder->rows.layout.depth;
+    if (!room_for_class(builder)) {
+        return FT_NO_MEMORY;
+    }
+    uint8_t *wanted = builder->classes + builder->n_classes * ft_count_class_bytes(&builder->rows); /* if it is new, it is there already */
+    put_u16(wanted, of->frames - of->frames_before);
+    for (size_t k = 0; k < builder->rows.views * depth; k++) {
+        const frame_number frame = builder->rooms[i].cell[k];
+        const frame_number relative = frame < 0 ? frame : frame - (frame_number)of->frames_before;
+        put_u16(wanted + 2 + 2 * k, (size_t)(uint16_t)(int16_t)relative);
+    }
+    uint32_t *entry = find_hash(builder, wanted);
+    if (*entry == 0) {
+        *entry = (uint32_t)++builder->n_classes;
+    }
+    return (int64_t)*entry - 1;
+}
+
+static int note_exception(ft_builder *builder, size_t i, size_t row, int64_t class) {
+    stream *of = &builder->streams[i];
+    stream_memory *at = &builder->rooms[i];
+    if (!ft_make_room(&at->exceptions, &at->exceptions_room, of->n_exceptions * FT_EXCEPTION_BYTES, FT_EXCEPTION_BYTES,
+                   FT_FIRST_ROOM * FT_EXCEPTION_BYTES, &builder->lanes[i].exceptions)) {
+        return FT_NO_MEMORY;
+    }
+    uint8_t *entry = at->exceptions + of->n_exceptions++ * FT_EXCEPTION_BYTES;
+    put_u16(entry, row);
+    put_u16(entry + 2, of->frames_before);
+    put_u32(entry + 4, (size_t)class);
+    return FT_OK;
+}
+
+int ft_note_exceptions(ft_builder *builder, size_t row) {
+    for (size_t i = 0; i < builder->rows.n_streams; i++) {
+        stream *of = &builder->streams[i];
+        if (of->n_exceptions > 0 && get_u16(last_exception(builder, i)) == row) {
+            of->n_exceptions--; /* written before, and now again */
+        }
+        if (is_regular(builder, i)) {
+            continue;
+        }
+        const int64_t class = find_class(builder, i);
+        const int result = class < 0 ? (int)class : note_exception(builder, i, row, class);
+        if (result != FT_OK) {
+            return result;
+        }
+    }
+    return FT_OK;
+}

@@ -1,0 +1,92 @@
+"""What compressed buffers take besides what SB3's take, and what they say to wrong arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from sb3_extra_buffers.compressed.arguments import check_mappings, explain_arguments
+
+
+class CompressionOptions(TypedDict, total=False):
+    """Options of every compressed buffer."""
+
+    dtypes: Mapping[str, Any] | None
+    compression_method: str | None
+    compression_kwargs: Mapping[str, Any] | None
+    decompression_kwargs: Mapping[str, Any] | None
+    normalize_images: bool
+    output_dtype: str
+
+
+class RolloutOptions(CompressionOptions, total=False):
+    """Options of compressed rollout buffers."""
+
+    prefetch: bool
+    keep_freed_memory: bool
+
+
+DEFAULTS: dict[str, Any] = {
+    "dtypes": None,
+    "compression_method": None,
+    "compression_kwargs": None,
+    "decompression_kwargs": None,
+    "normalize_images": False,
+    "output_dtype": "raw",
+}
+ROLLOUT_DEFAULTS: dict[str, Any] = {**DEFAULTS, "prefetch": False, "keep_freed_memory": True}
+
+DESCRIPTIONS = """
+    :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_buffer_dtypes`` gives
+        them; found from the observation space by default. For Dict observations also a mapping from key to such a dict
+    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; ``"delta"`` by default
+    :param compression_kwargs: Options of the method, for example ``{"compresslevel": 5}``
+    :param decompression_kwargs: Likewise for decompression
+    :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)
+    :param output_dtype: ``"raw"`` samples observations as they are, ``"float"`` as float32
+"""
+ROLLOUT_DESCRIPTIONS = (
+    DESCRIPTIONS
+    + """    :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are
+        the same; it pays where a core is idle during training, as with a GPU
+    :param keep_freed_memory: Call the function of that name, if there are images, on a CPU
+"""
+)
+
+
+def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, Any], space: Any) -> dict[str, Any]:
+    """
+    Fill in the options that were not given, and refuse those that make no sense.
+
+    :param cls: The buffer class
+    :param given: Options
+    :param defaults: All that there are
+    :param space: The observation space, for the message
+    :return: All options
+    """
+    if not given.keys() <= defaults.keys():
+        # A constructor of somebody else may take other arguments than ours, to which it hands over what it does not know.
+        ours = next(parent for parent in cls.__mro__ if parent.__module__.startswith("sb3_extra_buffers."))
+        raise TypeError(explain_arguments(ours, {"observation_space": space, **given}))
+    options = {**defaults, **given}
+    if options.get("output_dtype", "raw") not in ("raw", "float"):
+        raise ValueError(f"output_dtype is {options['output_dtype']!r}; allowed: 'raw', 'float'")
+    check_mappings(**{name: options.get(name) for name in ("dtypes", "compression_kwargs", "decompression_kwargs")})
+    return options
+
+
+def written_out(function: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
+    """
+    Make the signature of a constructor in which options stand one by one, as editors and messages show it.
+
+    :param function: ``__init__``
+    :param defaults: All options
+    :return: The signature without ``self``
+    """
+    own = list(inspect.signature(function).parameters.values())[1:]
+    named = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
+    if len(named) == len(own):
+        return inspect.Signature(named)
+    options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()]
+    return inspect.Signature([*named, *(option for option in options if option.name not in {one.name for one in named})])

@@ -1,0 +1,159 @@
+"""Replay buffers: rows are added to a ring, and drawn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_extra_buffers.compressed.arguments import explain_step
+from sb3_extra_buffers.compressed.base import TableBuffer
+from sb3_extra_buffers.storage._core import PlainColumn
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sb3_extra_buffers.compressed.options import CompressionOptions
+
+Integers = npt.NDArray[np.int64]
+
+
+class TableReplay(TableBuffer):
+    """Mixin for replay buffers."""
+
+    _views: ClassVar[int] = 2
+    _wraps: ClassVar[bool] = True
+
+    actions: npt.NDArray[Any]
+    rewards: npt.NDArray[np.float32]
+    dones: npt.NDArray[np.float32]
+    timeouts: npt.NDArray[np.float32]
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        **options: Unpack[CompressionOptions],
+    ) -> None:
+        rows = max(buffer_size // n_envs, 1)
+        self._begin(rows, observation_space, action_space, device, n_envs, options)
+        # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
+        self.optimize_memory_usage = False
+        self.handle_timeout_termination = handle_timeout_termination
+        shape = rows, n_envs
+        self.actions = np.zeros((*shape, self.action_dim), dtype=ReplayBuffer._maybe_cast_dtype(action_space.dtype))
+        self.rewards, self.dones, self.timeouts = (np.zeros(shape, np.float32) for _ in range(3))
+        self._build_table()
+
+    def _plain_columns(self) -> dict[str, PlainColumn]:
+        names = ("rewards", "dones", "timeouts")
+        return {"actions": PlainColumn(self.actions, True)} | {name: PlainColumn(getattr(self, name)) for name in names}
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        """
+        Add transitions; what cannot be stored is refused and leaves the buffer as it was.
+
+        :param obs: Observations, one an environment
+        :param next_obs: What followed; at the end of an episode its last observation
+        :param action: Actions
+        :param reward: Rewards
+        :param done: Whether episodes ended
+        :param infos: What else environments told
+        """
+        with self._lock:
+            table, row, values = self._table, self.pos, None
+            before, given = table.appended, (action, reward, done, infos)
+            observed = self._observed(obs, next_obs)
+            try:
+                values = self._values(*given)
+                table.append((*observed, *values), self.__dict__)
+                self._note_added(row, *given)
+            except BaseException as error:
+                if table.appended != before:  # it has happened, and is made whole
+                    self._note_added(row, *given)
+                elif isinstance(error, Exception) and (values is None or table.failed >= self._n_observed):
+                    explain_step(error, self.n_envs, dict(zip(("action", "reward", "done", "infos"), given, strict=True)))
+                raise
+
+    def _values(self, action: Any, reward: Any, done: Any, infos: Any) -> tuple[Any, ...]:
+        """All of a transition but its observations, in the order of the table's values."""
+        if not self.handle_timeout_termination:
+            return action, reward, done, [False] * self.n_envs
+        return action, reward, done, [info.get("TimeLimit.truncated", False) for info in infos]
+
+    def _note_added(self, row: int, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        """Do what has to be done once a row is stored; where that is interrupted, it is done again."""
+
+    def reset(self) -> None:
+        """Forget all transitions."""
+        with self._lock:
+            super().reset()
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
+        """
+        Sample transitions.
+
+        :param batch_size: Number of transitions
+        :param env: To normalize with
+        :return: The samples
+        """
+        with self._lock:
+            if not (self.pos or self.full):
+                raise ValueError("cannot sample from an empty buffer: add transitions first")
+            rows = np.random.randint(0, self.buffer_size if self.full else self.pos, size=batch_size)
+        return self._finish(self._get_samples(rows, env=env))
+
+    def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
+        return self._begin_samples(batch_inds, np.random.randint(0, high=self.n_envs, size=(len(batch_inds),)), env)()
+
+    def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:
+        """Find the transitions at these places; what is returned reads them, and needs no lock."""
+        reading = self._table.begin_read(rows, envs, None, self.__dict__)
+        return lambda: self._samples(reading.finish(), env)
+
+    def _samples(self, arrays: tuple[Any, ...], env: VecNormalize | None) -> Any:
+        """Make samples of all values of rows."""
+        actions, rewards, dones, timeouts = arrays[self._n_observed :]
+        obs, next_obs = self._pair(arrays)
+        # Only dones that are not due to time-outs.
+        final = (dones * (1 - timeouts)).reshape(-1, 1)
+        return self._as_samples(env, obs, actions, next_obs, final, self._normalize_reward(rewards.reshape(-1, 1), env))
+
+    def _as_samples(self, env: VecNormalize | None, obs: Any, actions: Any, next_obs: Any, *rest: Any) -> Any:
+        """Make tensors of arrays that nobody else has."""
+        data = self._normalize_obs(obs, env), actions, self._normalize_obs(next_obs, env), *rest
+        kind = ReplayBufferSamples if self._fields[0].key is None else DictReplayBufferSamples
+        return kind(*map(self._tensor, data))
+
+    def _pair(self, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Observations and what followed, of all values of rows."""
+        return self._arrays_by_key(arrays[: self._n_observed : 2]), self._arrays_by_key(arrays[1 : self._n_observed : 2])
+
+
+class CompressedReplayBuffer(TableReplay, ReplayBuffer):
+    """
+    ``ReplayBuffer`` with compressed observations; takes its arguments and samples the same transitions.
+
+    ``optimize_memory_usage`` is accepted in every combination and has no effect: frames are shared anyway, and
+    ``next_obs`` is always the true next observation, also at the end of an episode.
+    """
+
+
+class CompressedDictReplayBuffer(TableReplay, DictReplayBuffer):
+    """
+    ``DictReplayBuffer`` with compressed observations; small keys are stored as they are.
+
+    ``optimize_memory_usage`` is accepted and has no effect.
+    """

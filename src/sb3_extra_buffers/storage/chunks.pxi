@@ -1,0 +1,71 @@
+# Sealed chunks.
+
+cdef void _let_go(void *context, const uint8_t *memory, size_t size) noexcept with gil:
+    """Called by C when nobody needs the bytes of a chunk any more."""
+    Py_DECREF(<object>context)
+
+
+cdef class Chunk:
+    """
+    A sealed chunk: its bytes never change, and can be looked at, written to a file or sent as they are.
+
+    :param data: ``bytes`` that hold a chunk; everything in them is checked
+    """
+
+    cdef ft_chunk *_chunk
+
+    def __cinit__(self, bytes data=None):
+        cdef const char *what = NULL
+        cdef int result
+        if data is None:
+            return  # for a column, which has one to put in
+        result = ft_chunk_open(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>len(data), _let_go, <void *>data,
+                               &self._chunk, &what)
+        if result != FT_OK:
+            if result == FT_NO_MEMORY:
+                raise MemoryError("out of memory: a chunk of compressed observations cannot be opened")
+            raise StorageError(f"the saved observations are damaged: {what.decode()}; load another copy of the file")
+        Py_INCREF(data)  # until C lets go of it
+
+    def __dealloc__(self):
+        ft_chunk_drop(self._chunk)
+
+    cdef ft_chunk *_held(self) except NULL:
+        """What Python code has made by itself holds nothing."""
+        if self._chunk is NULL:
+            raise ValueError("this chunk is empty: make one of its bytes, or take one of a column")
+        return self._chunk
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        cdef ft_chunk_info of = ft_chunk_get_info(self._held())
+        PyBuffer_FillInfo(buffer, self, <void *>of.bytes, <Py_ssize_t>of.size, 1, flags)
+
+    def __len__(self):
+        return <Py_ssize_t>ft_chunk_get_info(self._held()).size
+
+    @property
+    def first_row(self):
+        """The row of the ring that it begins with."""
+        return ft_chunk_get_info(self._held()).first_row
+
+    @property
+    def rows(self):
+        """Number of its rows."""
+        return ft_chunk_get_info(self._held()).rows
+
+    @property
+    def lap(self):
+        """In which lap of the ring it was written."""
+        return ft_chunk_get_info(self._held()).lap
+
+
+cdef Chunk _wrap_chunk(ft_chunk *chunk):
+    """Take over a chunk that the caller owns."""
+    cdef Chunk wrapped
+    try:
+        wrapped = Chunk.__new__(Chunk)
+    except BaseException:
+        ft_chunk_drop(chunk)
+        raise
+    wrapped._chunk = chunk
+    return wrapped

@@ -1,0 +1,276 @@
+"""A column of frames: what is known of observations in Python, over the compiled column that holds them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_extra_buffers.storage._core import BLOCK_ROWS, FrameColumn, checksum
+from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.layout import FrameLayout
+from sb3_extra_buffers.storage.locks import StoreLock
+from sb3_extra_buffers.storage.methods import CoderSpec
+from sb3_extra_buffers.storage.stacks import StackSearch
+
+Observations = npt.NDArray[Any]
+
+_FORMAT = 1
+_MOST_ROWS = 512
+
+
+def rows_of_chunk(rows: int, wraps: bool) -> int:
+    """
+    Choose how many rows a chunk has.
+
+    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: with 50
+    chunks that is 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
+
+    :param rows: Rows of the table
+    :param wraps: Whether it is a ring
+    :return: A number of rows
+    """
+    if not wraps:
+        return min(rows, _MOST_ROWS)
+    wanted = max(rows // 50, min(rows // 8, 128), 1)
+    return min(-(-wanted // BLOCK_ROWS) * BLOCK_ROWS, _MOST_ROWS)
+
+
+class Frames(FrameColumn):
+    """
+    A column of frames that looks for frame stacks by itself, and can be copied and pickled; ``make_frames`` makes one.
+
+    :param args: What ``FrameColumn`` takes, in its order
+    :param spec: How frames are coded: what the codecs among ``args`` were made of
+    """
+
+    def __init__(self, *args: Any, spec: CoderSpec) -> None:
+        self.spec = spec
+        self.chunk_rows: int = args[3]
+        self.obs_shape: tuple[int, ...] = self.layout.obs_shape
+        self.search = StackSearch(self.obs_shape, self.dtype.itemsize)
+        self.next_look = 1
+
+    # -- the layout -----------------------------------------------------------------------------------------------
+
+    def revise_layout(self, envs: Any, obs: tuple[Observations, ...]) -> None:
+        """
+        Look for a frame stack, or give one up that does not pay; called before observations are written.
+
+        :param envs: Whose observations these are
+        :param obs: Arrays of observations, one for each view
+        """
+        if self.layout_fails:
+            self._give_up_layout()
+        for place, part in enumerate(obs):
+            if not self.next_look:
+                return
+            self.writes += 1
+            if self.writes == self.next_look:
+                self._look(envs, part, obs[place - 1] if place else None)
+
+    def _look(self, envs: Any, obs: Observations, before: Observations | None) -> None:
+        """Look for a frame stack between observations and those before them; once there is one, store by frames."""
+        after = _bytes_of(obs)
+        if before is None:
+            last = [self.last_observation(env) for env in envs]
+            known = [place for place, memory in enumerate(last) if memory is not None]
+            after = after[known]
+            earlier = np.array([last[place] for place in known], dtype=np.uint8).reshape(after.shape)
+        else:
+            earlier = _bytes_of(before)
+        layout = self.search.look(earlier, after) if len(after) else None
+        self.next_look = self.search.next_look(self.writes)
+        if layout is not None and self._adopt(layout):  # else there was no memory for it, and there may be some later
+            self.next_look = 0
+
+    def _give_up_layout(self) -> None:
+        self.layout_fails = False
+        failed = self.layout
+        if self._adopt(FrameLayout.whole(self.obs_shape, self.dtype.itemsize)):
+            self.search.reject(failed)
+            self.writes = max(self.writes, 1)
+            self.next_look = self.search.next_look(self.writes)
+
+    def _adopt(self, layout: FrameLayout) -> bool:
+        """Take another layout; returns whether that was possible. If not, all stays as it is."""
+        try:
+            self.set_layout(layout)
+        except (MemoryError, StorageError):
+            return False
+        return True
+
+    # -- copies ---------------------------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> tuple[Any, ...]:
+        """What the column is, apart from what is in it."""
+        shape = self.rows, self.n_envs, self.views, self.chunk_rows
+        return shape, self.obs_shape, self.dtype, self.spec, (self.layout.axis, self.layout.group)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return freeze_frames(self).__reduce_ex__(protocol)
+
+
+class FrozenFrames:
+    """
+    What a column of frames held at one moment; pickled or copied, it is such a column.
+
+    Chunks never change, so nothing is copied before a pickler wants it.
+
+    :param frames: The column
+    """
+
+    __slots__ = ("_chunks", "_lock", "_looks", "head")
+
+    def __init__(self, frames: Frames) -> None:
+        with frames.lock:
+            sealed, last = frames.chunks()
+            self._looks = frames.writes, frames.next_look
+            self.head = frames.head
+        self._chunks, self._lock = (*sealed, last), frames.lock
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # From protocol 5 on a pickler writes them from where they are.
+        pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
+        chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
+        shape, obs_shape, dtype, spec, split = self.head
+        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self._looks)
+        return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
+
+
+def sum_of(*values: Any) -> int:
+    """
+    Compute a checksum of plain values; chunks have their own.
+
+    :param values: Numbers, strings, None, and tuples of them
+    :return: The checksum
+    """
+    return checksum(repr(values).encode())
+
+
+def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
+    """The checksum of all that says what chunks mean."""
+    shape, obs_shape, dtype, spec, split, looks = described
+    numbers = [int(number) for part in (shape, obs_shape, split, looks, (n_chunks,)) for number in part]
+    types = [np.dtype(kind).str for kind in (dtype, spec.elem_type, spec.runs_type)]
+    options = [
+        (name, value if isinstance(value, (bool, int, float, str, bytes)) else None)  # others may look different when loaded
+        for options in (spec.compression_kwargs, spec.decompression_kwargs)
+        for name, value in sorted(options.items())
+    ]
+    return sum_of(numbers, types, spec.method, spec.fallback, options)
+
+
+def freeze_frames(frames: Frames) -> FrozenFrames:
+    """
+    Take all that a column holds, at one moment.
+
+    :param frames: The column
+    :return: A value that can be pickled
+    """
+    return FrozenFrames(frames)
+
+
+def restore_frames(
+    version: int,
+    shape: tuple[int, int, int, int],
+    obs_shape: tuple[int, ...],
+    dtype: str,
+    spec: CoderSpec,
+    split: tuple[int, int],
+    looks: tuple[int, int],
+    head_sum: int,
+    lock: StoreLock,
+    chunks: tuple[Any, ...],
+) -> Frames:
+    """
+    Make a column of what another one held. Nothing of it is trusted.
+
+    :param version: Version of this form
+    :param shape: Rows, environments, views, rows of a chunk
+    :param obs_shape: Shape of one observation
+    :param dtype: Type of its elements
+    :param spec: How frames are coded
+    :param split: Axis and planes of the frame stack
+    :param looks: How far the search for it has got
+    :param head_sum: Checksum of all that came so far but the version, and of the number of chunks
+    :param lock: The lock
+    :param chunks: Sealed chunks and the one that was open, or None
+    :return: The column
+    """
+    if version != _FORMAT:
+        raise StorageError(
+            f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the "
+            "version of sb3-extra-buffers that saved them"
+        )
+    try:
+        if head_sum != _sum_of_head((shape, obs_shape, dtype, spec, split, looks), len(chunks)):
+            raise ValueError("their description is not what was saved")
+        rows, n_envs, views, chunk_rows = shape
+        layout = FrameLayout(tuple(obs_shape), np.dtype(dtype).itemsize, *split)
+        if layout.length % layout.group:
+            raise ValueError(f"{layout.length} planes do not split into frames of {layout.group}")
+        frames = _make(rows, n_envs, views, chunk_rows, layout, np.dtype(dtype), spec, lock)
+        frames.writes, frames.next_look = looks
+        *sealed, last = (chunk if chunk is None or type(chunk) is bytes else bytes(memoryview(chunk)) for chunk in chunks)
+    except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError, AttributeError) as error:
+        raise StorageError(f"the saved observations are damaged: {error}; load another copy of the file") from error
+    for chunk in sealed:
+        if chunk is None:
+            raise StorageError("the saved observations are damaged: a chunk is missing; load another copy of the file")
+        frames.adopt(chunk)
+    if last is not None:
+        frames.resume(last)
+    return frames
+
+
+def make_frames(
+    rows: int,
+    n_envs: int,
+    views: int,
+    obs_shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    spec: CoderSpec,
+    lock: StoreLock | None = None,
+    wraps: bool = True,
+) -> Frames:
+    """
+    Make an empty column of frames.
+
+    :param rows: Number of rows
+    :param n_envs: Number of environments
+    :param views: 1, or 2 where what followed is kept, too
+    :param obs_shape: Shape of one observation, of at least one element
+    :param dtype: Type of its elements
+    :param spec: How frames are coded
+    :param lock: Held by every call; a new one by default
+    :param wraps: Whether rows are written over in their order, as in a ring
+    :return: The column
+    """
+    dtype = np.dtype(dtype)
+    layout = FrameLayout.whole(obs_shape, dtype.itemsize)
+    lock = StoreLock() if lock is None else lock
+    return _make(rows, n_envs, views, rows_of_chunk(rows, wraps), layout, dtype, spec, lock)
+
+
+def _make(
+    rows: int,
+    n_envs: int,
+    views: int,
+    chunk_rows: int,
+    layout: FrameLayout,
+    dtype: np.dtype[Any],
+    spec: CoderSpec,
+    lock: StoreLock,
+) -> Frames:
+    codec, group_codec = spec.codecs()
+    shape = rows, n_envs, views, chunk_rows
+    return Frames(*shape, layout, dtype, codec, group_codec, spec.references, spec.shift, lock, spec=spec)
+
+
+def _bytes_of(obs: Observations) -> npt.NDArray[np.uint8]:
+    """Observations as rows of bytes, in C order."""
+    return np.ascontiguousarray(obs).reshape(len(obs), -1).view(np.uint8)

@@ -1,0 +1,144 @@
+/*
+ * Chunks: an input is one, whose sums are made right, so that changes get further than that. Whatever is opened can be checked, read,
+ * and coded again.
+ */
+#include "fuzz.h"
+
+#include "../../src/sb3_extra_buffers/_native/chunk.h"
+
+enum { AT_SIZE = 16, AT_ROWS = 40, AT_STREAMS = 44, AT_VIEWS = 48, AT_DEPTH = 64, AT_GROUPS = 104, AT_EXCEPTIONS = 108, AT_CLASSES = 112 };
+enum { LANE = 12, FOOTER = 16 };
+enum { AT_DATA = 120, AT_DATA_SUM = 128, AT_INDEX_SUM = 132, AT_HEADER_SUM = 148, MOST_OBS = 1 << 12, MOST_CELLS = 1 << 10 };
+
+static void keep_bytes(void *context, const uint8_t *bytes, size_t size) {
+    (void)context;
+    (void)bytes;
+    (void)size;
+}
+
+static void make_sums_right(uint8_t *bytes, size_t size) {
+    if (size < FT_CHUNK_HEADER + FT_READ_AHEAD) {
+        return;
+    }
+    if (size % 8 != 0 && size >= FT_CHUNK_HEADER + FT_READ_AHEAD + FOOTER) { /* have the data be what the rest leaves, mostly */
+        const uint64_t blocks = ((uint64_t)get_u32(bytes + AT_ROWS) + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS;
+        const uint64_t index = get_u32(bytes + AT_STREAMS) * (LANE + blocks * FT_COUNT_BYTES) +
+                               (uint64_t)get_u32(bytes + AT_GROUPS) * FT_GROUP_BYTES +
+                               (uint64_t)get_u32(bytes + AT_EXCEPTIONS) * FT_EXCEPTION_BYTES +
+                               get_u32(bytes + AT_CLASSES) * (2 + 2 * (uint64_t)get_u32(bytes + AT_VIEWS) * get_u32(bytes + AT_DEPTH));
+        put_u64(bytes + AT_SIZE, size);
+        put_u64(bytes + AT_DATA, size - FT_CHUNK_HEADER - FT_READ_AHEAD - FOOTER - index);
+        put_u64(bytes + size - FOOTER, size);
+        memcpy(bytes + size - 8, "SB3XCEND", 8);
+    }
+    const uint64_t data = get_u64(bytes + AT_DATA), rest = size - FT_CHUNK_HEADER - FT_READ_AHEAD;
+    if (data <= rest) {
+        put_u32(bytes + AT_DATA_SUM, ft_compute_checksum(bytes + FT_CHUNK_HEADER, (size_t)data + FT_READ_AHEAD));
+        put_u32(bytes + AT_INDEX_SUM, ft_compute_checksum(bytes + size - (rest - data), (size_t)(rest - data)));
+    }
+    put_u32(bytes + AT_HEADER_SUM, ft_compute_checksum(bytes, AT_HEADER_SUM));
+}
+
+/* Decode all cells to memory of their exact size. */
+static void read_all(const ft_chunk *chunk, const ft_codecs *codecs) {
+    const ft_rows *rows = &chunk->rows;
+    uint8_t *outputs[FT_MAX_VIEWS] = {grab(rows->obs_bytes), grab(rows->obs_bytes)}, *scratch = grab(ft_measure_scratch(rows));
+    const size_t room[FT_MAX_VIEWS] = {0, 0};
+    const bool wanted[FT_MAX_VIEWS] = {true, true};
+    for (size_t cell = 0; cell < rows->rows * rows->n_streams && cell < MOST_CELLS; cell++) {
+        const size_t row = cell / rows->n_streams, i = cell % rows->n_streams;
+        for (int step = FT_FETCH_INDEX; step <= FT_FETCH_FRAMES; step++) {
+            ft_fetch_cell(rows, row, i, wanted, step);
+        }
+        const int result = ft_decode_cell(rows, row, i, outputs, room, scratch, codecs);
+        CHECK(result == FT_OK || result == FT_DAMAGED);
+        CHECK(ft_find_written_views(rows, row, i) < 1u << rows->views);
+    }
+    free(outputs[0]);
+    free(outputs[1]);
+    free(scratch);
+}
+
+/* Have another column go on with its rows. */
+static void go_on(ft_chunk *chunk, const ft_codecs *codecs) {
+    const ft_rows *rows = &chunk->rows;
+    const ft_schema schema = {rows->layout, rows->method, rows->n_streams, rows->views};
+    ft_column *column;
+    if (ft_column_new(&schema, rows->rows, rows->rows, &column) != FT_OK) {
+        return;
+    }
+    const int result = ft_column_resume(column, chunk, 0, 0, codecs);
+    CHECK(result == FT_OK || result == FT_DAMAGED || result == FT_INVALID);
+    ft_column_clear(column);
+    ft_chunk_keep(chunk); /* what has two owners is not taken over */
+    CHECK(ft_column_adopt(column, chunk, 0) == FT_INVALID);
+    ft_chunk_drop(chunk);
+    ft_column_free(column);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static run_codec codec;
+    static ft_codecs codecs;
+    if (codecs.encode == NULL) {
+        ft_init();
+        codec.fail_after = -1;
+        codecs = codecs_of(&codec);
+    }
+    use_kernels(size % 2 == 0);
+    uint8_t *bytes = copy_of(data, size, 0);
+    make_sums_right(bytes, size);
+    const char *what;
+    ft_chunk *chunk;
+    const int result = ft_chunk_open(bytes, size, keep_bytes, NULL, &chunk, &what);
+    CHECK((chunk == NULL) == (result != FT_OK));
+    if (chunk != NULL) {
+        ft_chunk_verify(chunk);
+        CHECK(ft_count_written_cells(&chunk->rows, 0, chunk->rows.rows) < UINT64_MAX / 2);
+        if (chunk->rows.obs_bytes <= MOST_OBS) {
+            read_all(chunk, &codecs);
+        }
+        if (chunk->rows.obs_bytes <= MOST_OBS && chunk->rows.rows * chunk->rows.n_streams <= MOST_CELLS) {
+            go_on(chunk, &codecs);
+        }
+        ft_chunk_drop(chunk);
+    }
+    free(bytes);
+    return 0;
+}
+
+size_t fuzz_seed(uint64_t number, uint8_t *out) {
+    ft_layout layout;
+    ft_method method;
+    chance from = {number};
+    run_codec codec = {.fail_after = -1};
+    const ft_codecs codecs = codecs_of(&codec);
+    ft_init();
+    use_kernels(true);
+    small_kind(number, &layout, &method);
+    const ft_schema schema = {layout, method, 2, 1 + number / N_SMALL % 2};
+    const size_t bytes = obs_bytes_of(&layout);
+    ft_column *column;
+    uint8_t *now = grab(2 * bytes), *next = grab(2 * bytes);
+    CHECK(ft_column_new(&schema, 48, 48, &column) == FT_OK);
+    for (size_t row = 0; row < 20 + number % 28; row++) {
+        memcpy(next, now, 2 * bytes);
+        for (size_t i = 0; i < 2; i++) {
+            play(&from, &layout, next + i * bytes);
+        }
+        const ft_part parts[] = {{0, now, false, NULL, 2}, {1, next, false, NULL, one_in(&from, 4) ? 1 : 2}};
+        CHECK(ft_column_stage(column, row, parts, schema.views, &codecs) == FT_OK);
+        ft_column_commit(column);
+        memcpy(now, next, 2 * bytes);
+    }
+    ft_chunk *chunk;
+    CHECK(ft_column_snapshot(column, &chunk) == FT_OK && chunk != NULL);
+    const size_t size = ft_chunk_get_info(chunk).size;
+    CHECK(size <= MOST_INPUT);
+    memcpy(out, ft_chunk_get_info(chunk).bytes, size);
+    ft_chunk_drop(chunk);
+    ft_column_free(column);
+    free(now);
+    free(next);
+    free(codec.blob);
+    return size;
+}

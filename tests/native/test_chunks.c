@@ -1,0 +1,134 @@
+/* Sealed chunks: damaged ones, ones of newer versions, and their checksums. */
+#include "test_core.h"
+
+/* Every flipped bit of a chunk, every shorter one, and a longer one is refused. */
+static void test_damage(const ft_schema *schema, uint64_t seed) {
+    const char *what;
+    pair *both = pair_new(schema, 16, 16, seed);
+    for (size_t k = 0; k < 9; k++) {
+        CHECK(write_row(both, k, false) == FT_OK);
+    }
+    ft_chunk *chunk, *other;
+    CHECK(ft_column_snapshot(both->column, &chunk) == FT_OK);
+    const size_t size = ft_chunk_get_info(chunk).size;
+    uint8_t *copy = grab(size + 1);
+    memcpy(copy, ft_chunk_get_info(chunk).bytes, size);
+    for (size_t bit = 0; bit < 8 * size; bit += size > 4096 ? 61 : 1) {
+        copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK(ft_chunk_open(copy, size, keep_bytes, NULL, &other, &what) == FT_DAMAGED && other == NULL && what != NULL);
+        copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    for (size_t length = 0; length <= size + 1; length++) {
+        CHECK(ft_chunk_open(copy, length, keep_bytes, NULL, &other, &what) == (length == size ? FT_OK : FT_DAMAGED));
+        CHECK((other != NULL) == (length == size) && (other == NULL) == (what != NULL));
+        ft_chunk_drop(other);
+    }
+    free(copy);
+    ft_chunk_drop(chunk);
+    pair_free(both);
+}
+
+enum { AT_TRANSFORM = 96, AT_DATA = 120, AT_DATA_SUM = 128, AT_HEADER_SUM = 148, HEADER = 152, AT_CODER = 6 };
+
+static void put_sum(uint8_t *at, const uint8_t *bytes, size_t size) {
+    const uint32_t sum = ft_compute_checksum(bytes, size);
+    memcpy(at, &sum, 4); /* tests run on little-endian processors */
+}
+
+static size_t data_bytes_of(const uint8_t *chunk) {
+    return chunk[AT_DATA] | (size_t)chunk[AT_DATA + 1] << 8 | (size_t)chunk[AT_DATA + 2] << 16;
+}
+
+static void make_sums_right(uint8_t *chunk) {
+    put_sum(chunk + AT_DATA_SUM, chunk + HEADER, data_bytes_of(chunk) + FT_READ_AHEAD);
+    put_sum(chunk + AT_HEADER_SUM, chunk, AT_HEADER_SUM);
+}
+
+/* Records and patches that are damaged in spite of right sums are errors, or show as other bytes: nothing worse. */
+static void test_damaged_records(const ft_schema *schema, uint64_t seed) {
+    pair *both = pair_new(schema, 16, 16, seed);
+    for (size_t row = 0; row < 16; row++) {
+        CHECK(write_row(both, row, false) == FT_OK);
+    }
+    const ft_chunk_info of = ft_chunk_get_info(ft_column_get_chunk(both->column, 0));
+    uint8_t *copy = grab(of.size), *outs[FT_MAX_VIEWS] = {grab(both->obs_bytes), grab(both->obs_bytes)};
+    for (size_t k = 0; k < 60 && data_bytes_of(of.bytes) > 0; k++) {
+        ft_column *column;
+        ft_chunk *chunk;
+        const char *what;
+        memcpy(copy, of.bytes, of.size);
+        for (size_t i = 1 + below(&both->chance, 6); i > 0; i--) {
+            copy[HEADER + below(&both->chance, data_bytes_of(copy))] = (uint8_t)draw(&both->chance);
+        }
+        make_sums_right(copy);
+        CHECK(ft_column_new(schema, 16, 16, &column) == FT_OK);
+        CHECK(ft_chunk_open(copy, of.size, keep_bytes, NULL, &chunk, &what) == FT_OK && ft_column_adopt(column, chunk, 0) == FT_OK);
+        for (int64_t row = 0; row < 16; row++) {
+            const int64_t stream = row % (int64_t)schema->n_streams;
+            ft_read *read;
+            CHECK(ft_read_begin(column, &row, &stream, 1, outs, &both->codecs, &read) == FT_OK);
+            const int result = ft_read_run(read, 1, &both->codecs);
+            CHECK(result == FT_OK || result == FT_DAMAGED);
+            ft_read_end(read);
+        }
+        const ft_part part = {0, both->now, false, NULL, 1};
+        const int result = ft_column_stage(column, 7, &part, 1, &both->codecs); /* all of it is decoded, and coded again */
+        CHECK(result == FT_OK || result == FT_DAMAGED);
+        ft_column_free(column);
+    }
+    free(copy);
+    free(outs[0]);
+    free(outs[1]);
+    pair_free(both);
+}
+
+/* What a newer version may write is refused as such; an index that does not fit is found. */
+static void test_newer_chunks(void) {
+    const ft_schema schema = {LAYOUTS[0].layout, METHODS[0], 2, 2};
+    const char *what;
+    pair *both = pair_new(&schema, 16, 16, 5);
+    for (size_t k = 0; k < 9; k++) {
+        CHECK(write_row(both, k, false) == FT_OK);
+    }
+    ft_chunk *chunk, *other;
+    CHECK(ft_column_snapshot(both->column, &chunk) == FT_OK && ft_chunk_verify(chunk) == NULL);
+    const size_t size = ft_chunk_get_info(chunk).size;
+    uint8_t *copy = grab(size);
+    memcpy(copy, ft_chunk_get_info(chunk).bytes, size);
+    copy[AT_TRANSFORM] = 1;
+    make_sums_right(copy);
+    CHECK(ft_chunk_open(copy, size, keep_bytes, NULL, &other, &what) == FT_DAMAGED && strstr(what, "transformed") != NULL);
+    copy[AT_TRANSFORM] = 0;
+    copy[HEADER + AT_CODER] = 77;
+    make_sums_right(copy);
+    CHECK(ft_chunk_open(copy, size, keep_bytes, NULL, &other, &what) == FT_OK && strstr(ft_chunk_verify(other), "coder") != NULL);
+    ft_chunk_drop(other);
+    free(copy);
+    ft_chunk_drop(chunk);
+    pair_free(both);
+}
+
+static void test_checksums(void) {
+    CHECK(ft_compute_checksum((const uint8_t *)"123456789", 9) == UINT32_C(0xE3069283)); /* the value that CRC-32C is known by */
+    chance draws = {7};
+    uint8_t bytes[300];
+    for (size_t k = 0; k < 2000; k++) {
+        const size_t first = below(&draws, 20), size = below(&draws, sizeof bytes - first);
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            bytes[i] = (uint8_t)draw(&draws);
+        }
+        CHECK(ft_compute_checksum(bytes + first, size) == ft_compute_checksum_plainly(bytes + first, size));
+    }
+}
+
+void test_chunks(void) {
+    test_checksums();
+    test_newer_chunks();
+    for (size_t layout = 0; layout < N_LAYOUTS; layout++) {
+        for (size_t method = 0; method < N_METHODS; method++) {
+            const ft_schema schema = {LAYOUTS[layout].layout, METHODS[method], 2, 2};
+            test_damage(&schema, layout + method);
+            test_damaged_records(&schema, layout + method);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+"""What a column costs: flat memory in a ring, a small index, no Python object a frame."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import numpy as np
+import pytest
+from frames_kit import QUICK_METHODS, Ring, frames_of_array, held_bytes
+from observation_streams import METHODS, Stack, Stream, assert_same_bits
+
+from sb3_extra_buffers.storage import CompressedArray
+from sb3_extra_buffers.storage.usage import MemoryUsage
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["views together", "views apart"])
+@pytest.mark.parametrize("content", ["game", "mixed", "noise"])
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_a_ring_runs_at_flat_memory(method: str, content: str, apart: bool) -> None:
+    """
+    Chunks go when their last row is written over: after the second lap there is at most one more, and some noise.
+
+    Other people's buffers write ``observations[pos]`` and then ``next_observations[pos]``: that must cost no more later on.
+    """
+    ring = Ring(Stream(0, 2, (1, 32, 32), np.uint8, content, Stack(4, 0)), method, rows=150)
+    laps = []
+    for _ in range(6):
+        most = 0
+        for _ in range(ring.rows):
+            pair = ring.stream.step()[:2]
+            if apart:
+                for view, part in enumerate(pair):
+                    ring.frames.write(ring.row, part, view)
+            else:
+                ring.write(pair)
+            ring.went_on(pair)
+            most = max(most, held_bytes(ring.frames))
+        laps.append(most)
+    ring.check()
+    assert ring.frames.layout.depth == 4, "the stack was given up, though it is one"
+    assert max(laps[2:]) <= 1.1 * laps[1]
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_one_cell_overwritten_many_times(method: str) -> None:
+    array = CompressedArray((8, 1), np.uint8, (64, 64), compression_method=method)
+    rng = np.random.default_rng(0)
+    kept = rng.integers(0, 256, (64, 64), dtype=np.uint8)
+    array[5, 0] = frame = kept
+    held = []
+    for number in range(1500):
+        frame = rng.integers(0, 256, (64, 64), dtype=np.uint8) if number % 3 == 0 else frame ^ np.uint8(1)
+        array[2, 0] = frame
+        held.append(held_bytes(frames_of_array(array)))
+    assert_same_bits(array[5, 0], kept)
+    assert_same_bits(array[2, 0], frame)
+    assert max(held[700:]) <= 1.1 * max(held[:700])
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_random_order_of_writing(method: str) -> None:
+    array = CompressedArray((600, 3), np.uint8, (16, 16), compression_method=method)
+    twin = np.zeros(array.shape, np.uint8)
+    rng = np.random.default_rng(0)
+    rows = rng.choice(600, 20, replace=False)
+    held = []
+    for _ in range(1000):
+        cell = (rng.choice(rows), rng.integers(3))
+        array[cell] = twin[cell] = rng.integers(0, 256, (16, 16), dtype=np.uint8)
+        held.append(held_bytes(frames_of_array(array)))
+    assert_same_bits(np.asarray(array), twin)
+    assert max(held[700:]) <= 1.2 * max(held[:700])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_index_of_a_transition(method: str | None) -> None:
+    """For obs and next_obs together, also in a ring that has gone round."""
+    rows, n_envs = 2048, 2
+    stream = Stream(0, n_envs, (1, 10, 10), np.uint8, "game", Stack(4, 0), done_rate=0.01)
+    ring = Ring(stream, method, rows, chunk_rows=512)
+    for _ in range(2):
+        for _ in range(rows):
+            pair = stream.step()[:2]
+            ring.write(pair)
+            ring.went_on(pair)
+        usage = MemoryUsage.of_frames(ring.frames, stream.dtype)
+        assert usage.index_bytes / (rows * n_envs) <= (3 if str(method or "delta").startswith("delta") else 8)
+        assert usage.raw_bytes == 2 * rows * n_envs * 400
+
+
+@pytest.mark.parametrize("method", [None, "gzip1"])
+def test_no_object_a_frame(method: str | None) -> None:
+    ring = Ring(Stream(0, 2, (1, 16, 16), np.uint8, "mixed", Stack(4, 0), done_rate=0.02), method, rows=2000, chunk_rows=512)
+    ring.add(300)
+    gc.collect()
+    objects, blocks = len(gc.get_objects()), sys.getallocatedblocks()
+    ring.add(1500)
+    gc.collect()
+    assert len(gc.get_objects()) - objects < 300
+    assert sys.getallocatedblocks() - blocks < 1500
+
+
+def test_frames_are_shared() -> None:
+    """Of obs and next_obs of a stack of four, one frame in eight is stored, and a stack at the beginning of each chunk."""
+    ring = Ring(Stream(0, 2, (1, 12, 12), np.uint8, "game", Stack(4, 0), done_rate=0.0), None, rows=400, chunk_rows=400)
+    ring.add(400)
+    usage = MemoryUsage.of_frames(ring.frames, ring.stream.dtype)
+    assert usage.frames_stored + usage.frames_shared == 2 * 2 * 400 * 4
+    assert usage.frames_stored <= 2 * (400 + 8)
+
+
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_clearing_gives_memory_back(method: str) -> None:
+    """A rollout buffer is cleared again and again."""
+    array = CompressedArray((100, 2, 4, 32, 32), np.uint8, (4, 32, 32), compression_method=method)
+    stream = Stream(0, 2, (1, 32, 32), np.uint8, "noise", Stack(4, 0))
+    held: list[int] = []
+    for _ in range(6):
+        array.clear()
+        twin = np.zeros(array.shape, np.uint8)
+        for row in range(100):
+            array[row] = twin[row] = stream.step()[0]
+        assert_same_bits(np.asarray(array), twin)
+        held.append(held_bytes(frames_of_array(array)))
+    assert max(held[2:]) <= 1.1 * held[1], held
+
+
+def test_memory_that_is_not_touched_is_not_taken() -> None:
+    array = CompressedArray((10**7, 4), np.uint8, (4, 84, 84))
+    assert array.nbytes == 10**7 * 4 * 28224
+    assert held_bytes(frames_of_array(array)) < 1 << 20
