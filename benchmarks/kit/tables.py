@@ -227,7 +227,7 @@ def threads(results: Results) -> str:
     :return: Markdown
     """
     row = next(iter(results["rows"].values()))
-    names = {"sample": "sample(16) from one buffer", "copy": "copy as many bytes from random places"}
+    names = {"sample": "sample(256) from one buffer", "copy": "copy as many bytes from a random place"}
     lines = [
         [title, f"{row['rates'][f'{name} 1']:,.0f}", f"{row['rates'][f'{name} 2']:,.0f}", f"{row['gains'][name]:.2f}x"]
         for name, title in names.items()
