@@ -103,7 +103,7 @@ class ChunkDecoder:
         assert chunk[:8] == MAGIC and chunk[-8:] == END
         self.head = {name: struct.unpack_from("<" + kind, chunk, at)[0] for name, at, kind in HEADER}
         head = self.head
-        assert head["version"] == 1 and head["size"] == len(chunk) == struct.unpack_from("<Q", chunk, len(chunk) - 16)[0]
+        assert head["version"] in (1, 2) and head["size"] == len(chunk) == struct.unpack_from("<Q", chunk, len(chunk) - 16)[0]
         self.depth, self.views, self.rows = head["depth"], head["views"], head["rows"]
         self.frame_bytes = head["outer"] * head["part"]
         self.data_at = head["header_bytes"]

@@ -7,7 +7,8 @@ static const uint8_t MAGIC[8] = {'S', 'B', '3', 'X', 'C', 'H', 'N', 'K'};
 static const uint8_t END[8] = {'S', 'B', '3', 'X', 'C', 'E', 'N', 'D'};
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
+    OLDEST_VERSION = 1,
     HEADER_BYTES = FT_CHUNK_HEADER,
     FOOTER_BYTES = 16, /* u64 size of the chunk, END */
     LANE_BYTES = 12,   /* u32 groups, u32 exceptions, u32 frames */
@@ -177,7 +178,7 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     if (size < HEADER_BYTES + FT_READ_AHEAD + FOOTER_BYTES) {
         return "it is cut short";
     }
-    if (get_u32(bytes + AT_VERSION) != VERSION) {
+    if (get_u32(bytes + AT_VERSION) < OLDEST_VERSION || get_u32(bytes + AT_VERSION) > VERSION) {
         return "its version is not known; a newer version of the package may read it";
     }
     if (get_u32(bytes + AT_HEADER) != HEADER_BYTES || get_u32(bytes + AT_HEADER_SUM) != ft_compute_checksum(bytes, AT_HEADER_SUM)) {
