@@ -283,7 +283,9 @@ def apply_patch(tokens: bytes, reference: bytes, row: int) -> bytes:
     pos = int(up)
     while pos < len(tokens):
         skip, pos = tokens[pos], pos + 1
-        if skip == 255:
+        if skip == 254:
+            (skip,), pos = struct.unpack_from("<H", tokens, pos), pos + 2
+        elif skip == 255:
             (skip,), pos = struct.unpack_from("<I", tokens, pos), pos + 4
         frame += reference[len(frame) : len(frame) + skip]
         change, pos = tokens[pos], pos + 1

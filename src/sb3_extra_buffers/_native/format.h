@@ -26,6 +26,7 @@ enum {
     PATCH_PREFIX = 2,
     PATCH_MOST = (1 << 16) - 1,
     PATCH_UP = 253,
+    PATCH_WIDE = 254,
     PATCH_ESCAPE = 255,
     PATCH_LONG = 127,
     PATCH_FILL = 128,
