@@ -47,7 +47,7 @@ static void read_all(const ft_chunk *chunk, const ft_codecs *codecs) {
     const bool wanted[FT_MAX_VIEWS] = {true, true};
     for (size_t cell = 0; cell < rows->rows * rows->n_streams && cell < MOST_CELLS; cell++) {
         const size_t row = cell / rows->n_streams, i = cell % rows->n_streams;
-        for (int step = FT_FETCH_INDEX; step <= FT_FETCH_FRAMES; step++) {
+        for (int step = FT_FETCH_INDEX; step < FT_FETCH_STEPS; step++) {
             ft_fetch_cell(rows, row, i, wanted, step);
         }
         const int result = ft_decode_cell(rows, row, i, outputs, room, scratch, codecs);

@@ -15,7 +15,7 @@ static bool make_streams(ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
     const size_t n = rows->n_streams, depth = rows->layout.depth, blocks = (builder->most_rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS;
     const size_t last = ft_pad_size(rows->obs_bytes), each = rows->stride + last + 2 * builder->record_bytes;
-    const size_t scratch = (2 * depth + 2) * rows->stride + last + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
+    const size_t scratch = (2 * depth + 2) * rows->stride + last + ft_pad_size(rows->layout.row) + rows->stride + FT_WRITE_AHEAD;
     if (each > SIZE_MAX / 4 / n) {
         return false;
     }
@@ -47,6 +47,7 @@ static bool make_streams(ft_builder *builder) {
     builder->spare = builder->memory + n * each;
     builder->frames = builder->spare + last;
     builder->zeros = builder->frames + (2 * depth + 2) * rows->stride;
+    builder->base = builder->zeros + ft_pad_size(rows->layout.row);
     return true;
 }
 
@@ -84,7 +85,7 @@ void ft_builder_free(ft_builder *builder) {
         ft_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
-                     builder->saved_numbers, builder->memory, builder->hashes, builder->classes, builder->aside};
+                     builder->saved_numbers, builder->memory, builder->hashes, builder->classes, builder->catalogue.slots, builder->aside};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }
@@ -102,9 +103,10 @@ void ft_builder_begin(ft_builder *builder) {
     builder->newest_key = -1;
     builder->is_changing = false;
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
+    ft_clear_catalogue(&builder->catalogue);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         stream *of = &builder->streams[i];
-        *of = (stream){.key = -1, .short_groups = of->short_groups, .row_above = of->row_above};
+        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above};
         ft_lane *lane = &builder->lanes[i];
         lane->n_groups = lane->n_exceptions = lane->frames = lane->open_bytes = 0;
         lane->open = NULL;
@@ -216,7 +218,7 @@ void ft_builder_commit(ft_builder *builder) { publish(builder, builder->staged_r
 
 int ft_builder_pack_staged(ft_builder *builder, const ft_codecs *codecs) {
     int result = FT_OK;
-    for (size_t i = 0; builder->rows.method.packs && i < builder->rows.n_streams && result == FT_OK; i++) {
+    for (size_t i = 0; builder->rows.method.references && i < builder->rows.n_streams && result == FT_OK; i++) {
         result = ft_close_group(builder, i, codecs);
     }
     if (result != FT_OK) {
@@ -311,7 +313,7 @@ size_t ft_builder_count_index_bytes(const ft_builder *builder) {
 }
 
 size_t ft_builder_count_held_bytes(const ft_builder *builder) {
-    size_t bytes = builder->block_bytes + builder->classes_room;
+    size_t bytes = builder->block_bytes + builder->classes_room + builder->catalogue.n_slots * sizeof *builder->catalogue.slots;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         bytes += builder->rooms[i].groups_room + builder->rooms[i].exceptions_room;
     }
