@@ -4,8 +4,10 @@
 #include <string.h>
 
 enum {
-    MOST_CLASSES = 1 << 12, /* after which a chunk is full */
-    MOST_DATA = 1 << 23,    /* bytes, likewise */
+    MOST_CLASSES = 1 << 12,  /* after which a chunk is full */
+    MOST_FRAMES = 64,  /* as many bytes as so many frames have, likewise: by then, its key frames do not matter any more */
+    LEAST_DATA = 1 << 19,    /* but no fewer bytes than this, */
+    MOST_DATA = 1 << 23,     /* and no more than this */
 };
 
 /* -- making one ----------------------------------------------------------------------------------------------------------- */
@@ -116,7 +118,8 @@ void ft_builder_begin(ft_builder *builder) {
 const ft_rows *ft_builder_get_rows(const ft_builder *builder) { return &builder->rows; }
 
 bool ft_builder_is_full(const ft_builder *builder) {
-    bool full = builder->rows.rows >= builder->most_rows || builder->data_bytes >= MOST_DATA ||
+    const size_t frames = MOST_FRAMES * builder->rows.frame_bytes, enough = frames > LEAST_DATA ? frames : LEAST_DATA;
+    bool full = builder->rows.rows >= builder->most_rows || builder->data_bytes >= (enough < MOST_DATA ? enough : MOST_DATA) ||
                 builder->n_classes >= MOST_CLASSES;
     for (size_t i = 0; i < builder->rows.n_streams && !full; i++) {
         full = builder->streams[i].frames >= FT_MOST_FRAMES;
