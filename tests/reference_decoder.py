@@ -275,8 +275,17 @@ class ChunkDecoder:
         assert not is_whole or (pos == len(body) and not references), "there are more patches than frames"
         return frames
 
-    def _apply_objects(self, body: bytes, pos: int, count: int, references: list[int], frame: bytes) -> tuple[bytes, int]:
-        """Make a frame by so many objects; takes the references that they need away."""
+    def objects(self, body: bytes, pos: int, count: int, references: list[int]) -> tuple[list[tuple[int, int, bytes]], int]:
+        """
+        Take the objects of a patch.
+
+        :param body: The body of an OBJECTS record
+        :param pos: Where the first of them begins
+        :param count: How many there are
+        :param references: Those of the record that are left; the ones that these objects need are taken away
+        :return: For each, where in the frame it begins, its offset in the data (-1 if it lies here), and its tokens; and where they end
+        """
+        found = []
         begin = 0
         for _ in range(count):
             head, pos = number(body[pos : pos + 2]), pos + 2
@@ -285,12 +294,19 @@ class ChunkDecoder:
                 way, pos = number(body[pos : pos + 4]), pos + 4
             begin += way
             where, at = (self.data, references.pop(0)) if head & 1 else (body, pos)
+            offset = at if head & 1 else -1
             length, at = where[at], at + 1
             if length == 0:
                 length, at = number(where[at : at + 2]), at + 2
-            # The first token of an object has no skip: it begins where the object does.
-            frame = frame[:begin] + apply_patch(b"\0" + where[at : at + length], frame[begin:], 0, frame[:begin])
+            found.append((begin, offset, where[at : at + length]))
             pos = pos if head & 1 else at + length
+        return found, pos
+
+    def _apply_objects(self, body: bytes, pos: int, count: int, references: list[int], frame: bytes) -> tuple[bytes, int]:
+        """Make a frame by so many objects."""
+        found, pos = self.objects(body, pos, count, references)
+        for begin, _, tokens in found:
+            frame = apply_object(begin, tokens, frame)
         return frame, pos
 
     def _decoded(self, blob: bytes) -> bytes:
@@ -327,6 +343,18 @@ def number(data: bytes) -> int:
     :return: The number
     """
     return int.from_bytes(data, "little")
+
+
+def apply_object(begin: int, tokens: bytes, frame: bytes) -> bytes:
+    """
+    Change a frame as an object says.
+
+    :param begin: Where it begins
+    :param tokens: Its tokens, the first of which has no skip
+    :param frame: The frame
+    :return: The frame afterwards
+    """
+    return frame[:begin] + apply_patch(b"\0" + tokens, frame[begin:], 0, frame[:begin])
 
 
 def apply_patch(tokens: bytes, reference: bytes, row: int, before: bytes = b"") -> bytes:
