@@ -106,13 +106,11 @@ def draw_objects(chunk: ChunkDecoder) -> None:
 
     :param chunk: A real one
     """
-    everything = [
-        thing for stream, lane in enumerate(chunk.lanes) for group in range(len(lane.groups)) for thing in things_of(chunk, stream, group)
-    ]
+    groups = [(stream, group) for stream, lane in enumerate(chunk.lanes) for group in range(len(lane.groups))]
+    everything = [thing for which in groups for thing in things_of(chunk, *which)]
     uses = Counter(thing.offset for thing in everything)
-    shown = max(
-        Counter(thing.frame for thing in everything).items(), key=lambda item: (item[1] == 12, item[0][1] > 100, item[0])
-    )[0]
+    counts = Counter(thing.frame for thing in everything)
+    shown = max(counts, key=lambda frame: (min(counts[frame], 9), frame))
     here = [thing for thing in everything if thing.frame == shown]
     before, after = here[0].before, here[-1].after
     known = sum(not thing.is_new for thing in here)
@@ -124,16 +122,17 @@ def draw_objects(chunk: ChunkDecoder) -> None:
     scale = 3.2 / SIDE
     for thing in here:
         top, bottom, left, right = thing.place
-        corner = 3.7 + (left - 0.5) * scale, 0.75 + (SIDE - bottom - 0.5) * scale
+        corner = 3.7 + (left - 1) * scale, 0.75 + (SIDE - bottom - 1) * scale
+        width, height = (right - left + 2) * scale, (bottom - top + 2) * scale
         color = ORANGE if thing.is_new else GREEN
-        ax.add_patch(Rectangle(corner, (right - left + 1) * scale, (bottom - top + 1) * scale, fill=False, edgecolor=color, lw=1.6))
+        ax.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=color, lw=1.6, zorder=10))
     ax.text(5.3, 0.4, f"{known} objects that were seen before", ha="center", fontsize=10.5, color=GREEN)
     ax.text(5.3, 0.1, f"{len(here) - known} new ones", ha="center", fontsize=10.5, color=ORANGE)
 
     draw_catalogue(ax, everything, uses)
     share = sum(not thing.is_new for thing in everything) / len(everything)
     ax.text(9.45, 4.1, "some of the chunk's objects, and their uses", ha="center", fontsize=11)
-    ax.text(9.45, 0.25, f"{len(everything):,} changes, {share:.0%} of them seen before", ha="center", fontsize=10.5, color=BLUE)
+    ax.text(9.45, 0.1, f"{len(everything):,} changes, {share:.0%} of them seen before", ha="center", fontsize=10.5, color=BLUE)
     save(figure, "objects.png")
 
 
@@ -154,7 +153,7 @@ def draw_catalogue(ax: Any, everything: list[Thing], uses: Counter[int]) -> None
         side = max(bottom - top, right - left) + 2 * margin
         top, left = min(max(top - margin, 0), SIDE - side), min(max(left - margin, 0), SIDE - side)
         changed = np.where(thing.before != thing.after, thing.after, 255)[top : top + side, left : left + side]
-        x, y = 7.6 + k % 4 * 0.98, 2.9 - k // 4 * 1.15
+        x, y = 7.6 + k % 4 * 0.98, 3.05 - k // 4 * 1.15
         picture(ax, changed, x, y, size, GREEN, 1.4)
         ax.text(x + size / 2, y - 0.19, f"{uses[offset]} times", ha="center", fontsize=8.5, color=GRAY)
 

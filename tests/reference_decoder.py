@@ -283,7 +283,8 @@ class ChunkDecoder:
         :param pos: Where the first of them begins
         :param count: How many there are
         :param references: Those of the record that are left; the ones that these objects need are taken away
-        :return: For each, where in the frame it begins, its offset in the data (-1 if it lies here), and its tokens; and where they end
+        :return: For each, where in the frame it begins, its offset in the data (-1 if it lies here), and its tokens; and where
+            they end
         """
         found = []
         begin = 0

@@ -28,7 +28,7 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
 
     In a larger chunk, more changes are found to have happened before. But a chunk is given back once its last row is written
     over, so a ring takes up to one chunk more than its rows do; and it has to be coded again if its rows are written out of
-    order, which a ring does not do. The core ends a chunk early once it has enough bytes, half a megabyte with frames of games.
+    order, which a ring does not do. The core ends a chunk early once it has enough bytes: half a megabyte if frames are small.
 
     :param rows: Rows of the table
     :param wraps: Whether it is a ring
