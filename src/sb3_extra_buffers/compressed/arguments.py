@@ -29,17 +29,6 @@ _TELLS_KIND = {"optimize_memory_usage": ("replay", "DQN, SAC"), "gae_lambda": ("
 _CHOOSES = "compressed_kwargs(algorithm_class, env) chooses the class for you"
 
 
-def check_mappings(**given: Any) -> None:
-    """
-    Refuse options that have to be dicts and are not.
-
-    :param given: The options by name; None is left out
-    """
-    for name, value in given.items():
-        if value is not None and not isinstance(value, Mapping):
-            raise TypeError(f"{name} must be a dict, not {value!r}")
-
-
 def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> str:
     """
     Say what is wrong with the arguments of a buffer.
