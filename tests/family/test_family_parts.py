@@ -100,7 +100,7 @@ def test_valid_slots_are_those_that_a_scan_finds(shape: tuple[int, int], monkeyp
         first = int(rng.integers(lengths.size))
         last = int(rng.integers(first, lengths.size))
         lengths.reshape(-1)[first : last + 1] = rng.integers(0, 3)
-        slots.touch(first, last)
+        slots.mark_changed(first, last)
         expected = np.flatnonzero(lengths > 0)
         assert slots.count() == len(expected)
         assert np.array_equal(slots.take(np.arange(len(expected))), expected)

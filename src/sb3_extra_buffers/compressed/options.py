@@ -78,7 +78,7 @@ def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, An
     return options
 
 
-def written_out(function: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
+def signature_with_options(function: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
     """
     Make the signature of a constructor in which options stand one by one, as editors and messages show it.
 

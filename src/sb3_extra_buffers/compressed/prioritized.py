@@ -140,7 +140,7 @@ class TablePrioritized(TableNStep):
             indices = self._tree.sample(batch_size)
             shares = self._tree.leaves[indices]
             read = self._begin_samples(*np.divmod(indices, self.n_envs), env)
-        samples = self._finish(read())
+        samples = self._convert_samples(read())
         # (N * P(i)) ** -beta over the highest of the batch: the number of transitions and the total cancel out.
         weights = ((shares.min() / shares) ** self.beta).astype(np.float32).reshape(-1, 1)
         return PrioritizedReplayBufferSamples(**samples._asdict(), weights=self._tensor(weights), indices=indices)

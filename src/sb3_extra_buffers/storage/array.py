@@ -78,7 +78,7 @@ class CompressedArray:
                 raise ValueError(
                     f"arrays that share frames need the same shape, obs_shape and dtype, and must not be views: {share_with!r}"
                 )
-            share_with._become_first_of_two()
+            share_with._make_room_for_second()
             self._frames, self._view = share_with._frames, 1
 
     @classmethod
@@ -97,7 +97,7 @@ class CompressedArray:
         array._frames, array._view, array._cells = frames, view, None
         return array
 
-    def _become_first_of_two(self) -> None:
+    def _make_room_for_second(self) -> None:
         """Make room for an array that shares frames with this one."""
         if self._frames.views == 2:
             raise ValueError(f"frames are shared by two arrays, not more: {self!r}")

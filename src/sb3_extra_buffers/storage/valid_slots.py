@@ -27,7 +27,7 @@ class ValidSlots:
         self._counts = np.zeros(n_blocks, dtype=np.int64)
         self._touched = np.ones(n_blocks, dtype=np.bool_)
 
-    def touch(self, first: int, last: int) -> None:
+    def mark_changed(self, first: int, last: int) -> None:
         """
         Say that values may have changed.
 
