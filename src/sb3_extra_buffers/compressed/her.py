@@ -99,7 +99,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         # the length of one that has just ended may be there already.
         for env in np.flatnonzero((self.ep_length[row] > 0) & (self._current_ep_start == starts)).tolist():
             end = int(self.ep_start[row, env] + self.ep_length[row, env])
-            self._mark_changed(row, end)
+            self._valid.mark_changed(row, end)
             self.ep_length[np.arange(row, end) % self.buffer_size, env] = 0
         self.ep_start[row] = starts
         if self.copy_info_dict:
@@ -108,16 +108,9 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
             if done[env]:
                 self._compute_episode_length(env)
 
-    def _mark_changed(self, start: int, end: int) -> None:
-        """Say that the lengths in these rows change; ``end`` may lie past the end of the ring."""
-        last = min(end, self.buffer_size) * self.n_envs - 1
-        self._valid.mark_changed(start * self.n_envs, last)
-        if end > self.buffer_size:
-            self._valid.mark_changed(0, (end - self.buffer_size) * self.n_envs - 1)
-
     def _compute_episode_length(self, env_idx: int) -> None:
         start = int(self._current_ep_start[env_idx])
-        self._mark_changed(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
+        self._valid.mark_changed(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
         super()._compute_episode_length(env_idx)
 
     def truncate_last_trajectory(self) -> None:
