@@ -113,6 +113,21 @@ def fill(
     return times
 
 
+def split_memory(buffer: Any, memory: int) -> dict[str, int]:
+    """
+    Tell where the memory of a replay buffer is.
+
+    :param buffer: A compressed one
+    :param memory: What it takes in all
+    :return: Bytes of frames, of the index, of the other columns, and of the rest, which hardly grows with the ring: the last
+        observations, the groups that are being written, objects of Python's, the ends of pages
+    """
+    usage = buffer.memory_usage()
+    columns = sum(getattr(buffer, name).nbytes for name in ("actions", "rewards", "dones", "timeouts"))
+    parts = {"frames": usage.stored_bytes, "index": usage.index_bytes, "columns": columns}
+    return {**parts, "rest": memory - sum(parts.values())}
+
+
 def sample_digest(buffer: ReplayBuffer) -> str:
     """
     Hash a few samples drawn from a fixed seed.
