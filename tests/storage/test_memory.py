@@ -78,7 +78,7 @@ print((resident() - before - sum(map(held_bytes, kept[2:]))) // 20)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems do not tell")
 def test_what_a_column_takes_beside_its_chunks() -> None:
-    """The last observation of each of three environments, its last frame, and some scratch; records as far as they are used."""
+    """The last observation of each of three environments, its last frame, what is used of records, and some scratch."""
     observation = 4 * 84 * 84
     assert 3 * observation < int(run_program(HELD_ONCE)) < 9 * observation
 
