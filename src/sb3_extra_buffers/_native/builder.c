@@ -11,14 +11,22 @@ enum {
 /* -- making one ----------------------------------------------------------------------------------------------------------- */
 static size_t numbers_of(const ft_builder *builder) { return (2 + builder->rows.views) * builder->rows.layout.depth; }
 
+/* Bytes from the record of one group to the next. Records have room for the largest group, and most groups are small: where each
+ * begins on a page of its own, the system never has to find memory for the rest. */
+static size_t measure_record_room(const ft_builder *builder) {
+    const size_t bytes = builder->record_bytes;
+    return bytes < FT_PAGE ? bytes : (bytes + FT_PAGE - 1) / FT_PAGE * FT_PAGE;
+}
+
 static bool make_streams(ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
     const size_t n = rows->n_streams, depth = rows->layout.depth, blocks = (builder->most_rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS;
-    const size_t last = ft_pad_size(rows->obs_bytes), each = rows->stride + last + 2 * builder->record_bytes;
-    const size_t scratch = (2 * depth + 2) * rows->stride + last + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
+    const size_t last = depth * rows->stride, record = measure_record_room(builder), each = 2 * record + rows->stride + last;
+    const size_t scratch = 2 * rows->stride + last + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
     if (each > SIZE_MAX / 4 / n) {
         return false;
     }
+    builder->memory_bytes = n * each + scratch;
     builder->streams = ft_alloc(n, sizeof *builder->streams);
     builder->saved = ft_alloc(n, sizeof *builder->saved);
     builder->rooms = ft_alloc(n, sizeof *builder->rooms);
@@ -26,27 +34,29 @@ static bool make_streams(ft_builder *builder) {
     builder->counts = ft_alloc(n * blocks, FT_COUNT_BYTES);
     builder->number_memory = ft_alloc(n * numbers_of(builder), sizeof(frame_number));
     builder->saved_numbers = ft_alloc(n * numbers_of(builder), sizeof(frame_number));
-    builder->memory = ft_alloc(n * each + scratch, 1);
+    builder->memory = ft_alloc_pages(builder->memory_bytes); /* goes back to the system as a whole, too */
     builder->hashes = ft_alloc(FT_FIRST_HASHES, sizeof *builder->hashes);
     builder->n_hashes = FT_FIRST_HASHES;
     if (!builder->streams || !builder->saved || !builder->rooms || !builder->lanes || !builder->counts ||
         !builder->number_memory || !builder->saved_numbers || !builder->memory || !builder->hashes) {
         return false;
     }
-    for (size_t i = 0; i < n; i++) { /* all tails, then all last observations, then all records */
+    uint8_t *tails = builder->memory + 2 * n * record, *lasts = tails + n * rows->stride;
+    for (size_t i = 0; i < n; i++) { /* all records, then all tails, then all last observations */
         stream_memory *of = &builder->rooms[i];
-        of->tail = builder->memory + i * rows->stride;
-        of->last = builder->memory + n * rows->stride + i * last;
-        of->records[0] = builder->memory + n * (rows->stride + last) + 2 * i * builder->record_bytes;
-        of->records[1] = of->records[0] + builder->record_bytes;
+        of->records[0] = builder->memory + 2 * i * record;
+        of->records[1] = of->records[0] + record;
+        of->tail = tails + i * rows->stride;
+        of->last = lasts + i * last;
         of->numbers = builder->number_memory + i * numbers_of(builder);
         of->before = of->numbers + depth;
         of->cell = of->before + depth;
         builder->lanes[i].counts = builder->counts + i * blocks * FT_COUNT_BYTES;
     }
-    builder->spare = builder->memory + n * each;
-    builder->frames = builder->spare + last;
-    builder->zeros = builder->frames + (2 * depth + 2) * rows->stride;
+    builder->spare = lasts + n * last;
+    builder->frame = builder->spare + last;
+    builder->pixels = builder->frame + rows->stride;
+    builder->zeros = builder->pixels + rows->stride;
     return true;
 }
 
@@ -84,10 +94,11 @@ void ft_builder_free(ft_builder *builder) {
         ft_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
-                     builder->saved_numbers, builder->memory, builder->hashes, builder->classes, builder->aside};
+                     builder->saved_numbers, builder->hashes, builder->classes, builder->aside};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }
+    ft_free_pages(builder->memory, builder->memory_bytes);
     ft_free_pages(builder->block, builder->block_bytes);
     ft_free(builder);
 }

@@ -50,6 +50,7 @@ struct ft_builder {
     stream *streams, *saved;
     stream_memory *rooms;
     uint8_t *memory, *counts;
+    size_t memory_bytes;
     frame_number *number_memory;
     frame_number *saved_numbers;
     uint8_t *block;      /* what is made the chunk: room for its header, then the data; NULL while there is none */
@@ -64,8 +65,9 @@ struct ft_builder {
     size_t staged_row;
     ft_doubt doubt, saved_doubt;
     bool turned;         /* memory order of the last observations */
-    uint8_t *frames;     /* scratch: 2 x depth + 2 padded frames */
-    uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that */
+    uint8_t *frame;      /* scratch: a frame that is taken out of an observation */
+    uint8_t *pixels;     /* scratch: what it is made of on the way, or what a codec is given */
+    uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that. Room for padded frames */
     uint8_t *zeros;
     uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
 };

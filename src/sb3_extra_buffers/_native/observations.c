@@ -7,6 +7,12 @@ enum { STRAY_COST = 8 }; /* observations that make up for one that does not foll
 
 /* -- observations --------------------------------------------------------------------------------------------------------- */
 
+static void change_places(uint8_t **one, uint8_t **other) {
+    uint8_t *before = *one;
+    *one = *other;
+    *other = before;
+}
+
 static bool is_zeros(const uint8_t *frame, size_t size) { return frame[0] == 0 && memcmp(frame, frame + 1, size - 1) == 0; }
 
 /* Whether an observation looks like the first of an episode: what is older than the newest frame was made up. */
@@ -30,47 +36,45 @@ static void note_stray(ft_doubt *doubt) {
     }
 }
 
+/* Note where a frame is among those that have not been found. */
+static void find_frame(const ft_rows *rows, const uint8_t *among, size_t depth, const uint8_t *frame, frame_number number,
+                       frame_number *found) {
+    for (size_t j = 0; j < depth; j++) {
+        if (found[j] == FT_UNWRITTEN && memcmp(among + j * rows->stride, frame, rows->frame_bytes) == 0) {
+            found[j] = number;
+        }
+    }
+}
+
 /* An observation that does not follow from the last one: look for each of its frames. */
 static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const ft_codecs *codecs) {
     const ft_rows *rows = &builder->rows;
     const size_t depth = rows->layout.depth, size = rows->frame_bytes, stride = rows->stride;
     stream *of = &builder->streams[i];
     frame_number *numbers = builder->rooms[i].numbers, found[FT_MAX_DEPTH];
-    uint8_t *now = builder->frames, *before = now + depth * stride, *scratch = before + depth * stride;
-    const uint8_t *known[2 * FT_MAX_DEPTH];
-    frame_number known_as[2 * FT_MAX_DEPTH];
-    size_t count = 0;
+    uint8_t *now = builder->spare, *before = builder->frame;
     for (size_t j = 0; j < depth; j++) {
-        ft_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, scratch);
+        ft_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, builder->pixels);
+        found[j] = is_zeros(now + j * stride, size) ? FT_ZEROS : FT_UNWRITTEN;
     }
     if (of->known && !is_padded(rows, now)) {
         note_stray(&builder->doubt);
     }
-    for (size_t j = 0; of->known && j < depth; j++) {
-        if (numbers[j] >= 0 && of->frames - (uint32_t)numbers[j] < FT_FAR) {
-            ft_take_frame(&rows->layout, builder->rooms[i].last, builder->turned, j, before + j * stride, scratch);
-            known[count] = before + j * stride;
-            known_as[count++] = numbers[j];
+    for (size_t k = 0; of->known && k < depth; k++) { /* the frames of the last observation, */
+        if (numbers[k] >= 0 && of->frames - (uint32_t)numbers[k] < FT_FAR) {
+            ft_take_frame(&rows->layout, builder->rooms[i].last, builder->turned, k, before, builder->pixels);
+            find_frame(rows, now, depth, before, numbers[k], found);
         }
     }
     of->known = false;
-    for (size_t j = 0; j < depth; j++) {
-        const uint8_t *frame = now + j * stride;
-        found[j] = FT_ZEROS;
-        if (is_zeros(frame, size)) {
-            continue;
-        }
-        for (size_t k = 0; k < count && found[j] < 0; k++) {
-            found[j] = memcmp(frame, known[k], size) == 0 ? known_as[k] : FT_ZEROS;
-        }
-        if (found[j] < 0) {
-            found[j] = (frame_number)of->frames;
-            const int stored = ft_store_frame(builder, i, frame, codecs);
+    for (size_t j = 0; j < depth; j++) { /* and then each frame that is new */
+        if (found[j] == FT_UNWRITTEN) {
+            const frame_number number = (frame_number)of->frames;
+            const int stored = ft_store_frame(builder, i, now + j * stride, codecs);
             if (stored != FT_OK) {
                 return stored;
             }
-            known[count] = frame;
-            known_as[count++] = found[j];
+            find_frame(rows, now, depth, now + j * stride, number, found);
         }
     }
     memcpy(numbers, found, depth * sizeof *numbers);
@@ -88,16 +92,15 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     if (of->known && !moves && ft_active->same(obs, at->last, rows->obs_bytes)) {
         return FT_OK;
     }
-    uint8_t *scratch = builder->frames + 2 * depth * rows->stride;
-    const bool moved = of->known && (depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frames,
-                                                               builder->spare, scratch));
+    const bool moved = of->known && (depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frame,
+                                                               builder->spare, builder->pixels));
     if (!moved) {
         const bool same = of->known && moves && ft_active->same(obs, at->last, rows->obs_bytes);
         return same ? FT_OK : write_other(builder, i, obs, codecs);
     }
-    const uint8_t *frame = builder->frames;
+    const uint8_t *frame = builder->frame;
     if (depth == 1 && builder->turned) {
-        ft_take_frame(layout, obs, true, 0, builder->frames, scratch);
+        ft_take_frame(layout, obs, true, 0, builder->frame, builder->pixels);
     } else if (depth == 1) {
         frame = obs;
     }
@@ -111,9 +114,7 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     if (depth == 1) {
         ft_active->copy(at->last, obs, rows->obs_bytes);
     } else {
-        uint8_t *last = at->last;
-        at->last = builder->spare;
-        builder->spare = last;
+        change_places(&at->last, &builder->spare);
     }
     memmove(at->numbers, at->numbers + 1, (depth - 1) * sizeof *at->numbers);
     at->numbers[depth - 1] = newest;
@@ -126,8 +127,8 @@ void ft_set_order(ft_builder *builder, bool turned) {
     }
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         if (builder->streams[i].known) {
-            memcpy(builder->frames, builder->rooms[i].last, builder->rows.obs_bytes);
-            ft_turn_observation(&builder->rows.layout, builder->frames, builder->turned, builder->rooms[i].last);
+            ft_turn_observation(&builder->rows.layout, builder->rooms[i].last, builder->turned, builder->spare);
+            change_places(&builder->rooms[i].last, &builder->spare);
         }
     }
     builder->turned = turned;
