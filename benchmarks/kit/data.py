@@ -88,6 +88,13 @@ DATASETS = {
 }
 
 
+# Of each kind one or two, for README and the plot; docs/results.md has all of them.
+SELECTED = (
+    *("mspacman", "pong", "breakout", "pong-single", "doom-labels", "vectors"),
+    *("mspacman-rgb", "carracing-stack", "doom-rgb", "doom-rgb-stack", "walker"),
+)
+
+
 def _folder(dataset: Dataset, cache: Path) -> Path:
     return cache / f"{dataset.source.replace('NoFrameskip-v4', '').lower()}-{dataset.n_envs}"
 

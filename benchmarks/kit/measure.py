@@ -128,7 +128,7 @@ def collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> l
     times = []
     for obs, _, action, reward, done, _ in islice(stream, rows):
         start = time.perf_counter_ns()
-        buffer.add(obs, action.reshape(-1, 1), reward, starts, zeros, zeros)
+        buffer.add(obs, action.reshape(buffer.n_envs, -1), reward, starts, zeros, zeros)
         times.append(time.perf_counter_ns() - start)
         starts = done
     return times
