@@ -35,14 +35,13 @@ def fill_and_wrap(job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: ``method``, ``transitions``, ``wraps``, ``fresh``, ``cache``
     :return: Memory after the first fill and after every wrap, and where it is at last
     """
-    from gymnasium import spaces
     from kit.data import load
     from kit.measure import begin, fill, make_replay, split_memory
 
     dataset = DATASETS[DATASET]
     recording = load(dataset, Path(job["cache"]))
     rows = job["transitions"] // dataset.n_envs
-    what = (recording.space(dataset.stack), spaces.Discrete(dataset.actions), dataset.n_envs)
+    what = (recording.space(dataset.stack), dataset.action_space, dataset.n_envs)
     small = make_replay(job["method"], 128, *what)
     fill(small, recording.transitions(dataset.stack), 100)
     small.sample(32)
@@ -71,13 +70,12 @@ def fill_rollout(job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: ``method``, ``cache``
     :return: Memory of the rollout
     """
-    from gymnasium import spaces
     from kit.data import load
     from kit.measure import collect, make_rollout
 
     dataset = DATASETS[DATASET]
     recording = load(dataset, Path(job["cache"]))
-    what = (recording.space(dataset.stack), spaces.Discrete(dataset.actions), dataset.n_envs)
+    what = (recording.space(dataset.stack), dataset.action_space, dataset.n_envs)
     small = make_rollout(job["method"], 32, *what)
     collect(small, recording.transitions(dataset.stack), 32)
     for _ in small.get(32):

@@ -15,8 +15,9 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 
-from kit.data import DATASETS, Dataset, Recording, Transition, from_workers, load
+from kit.data import DATASETS, Dataset, load
 from kit.process import anonymous_bytes, digest, no_pause, settle, summary, take_turn, time_calls
+from kit.recordings import Recording, Transition, from_workers
 
 SB3 = "sb3"
 SB3_OPTIMIZED = "sb3-optimized"
@@ -152,7 +153,7 @@ def collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> l
     times = []
     for obs, _, action, reward, done, _ in islice(stream, rows):
         start = time.perf_counter_ns()
-        buffer.add(obs, action.reshape(-1, 1), reward, starts, zeros, zeros)
+        buffer.add(obs, action.reshape(buffer.n_envs, -1), reward, starts, zeros, zeros)
         times.append(time.perf_counter_ns() - start)
         starts = done
     return times
@@ -167,7 +168,7 @@ def warm_up(method: str, dataset: Dataset, recording: Recording, rows: int = 48)
     :param recording: Its recording
     :param rows: How many rows to add
     """
-    space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
+    space, action_space = recording.space(dataset.stack), dataset.action_space
     small = make_replay(method, 32 * dataset.n_envs, space, action_space, dataset.n_envs)
     summary(fill(small, recording.transitions(dataset.stack), rows))
     for size in (32, 256):
@@ -243,7 +244,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     dataset, method, seconds = DATASETS[job["dataset"]], job["method"], job["seconds"]
     recording = load(dataset, Path(job["cache"]))
-    space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
+    space, action_space = recording.space(dataset.stack), dataset.action_space
     n_envs = dataset.n_envs
     pause = take_turn if job.get("turns") else no_pause
     rows = job["transitions"] // n_envs
