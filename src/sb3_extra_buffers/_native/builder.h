@@ -3,6 +3,7 @@
 #define FT_BUILDER_H
 
 #include "chunk.h"
+#include "values.h"
 
 enum { FT_FIRST_ROOM = 16, FT_FIRST_HASHES = 64 };
 
@@ -57,6 +58,8 @@ struct ft_builder {
     uint8_t *data;       /* in it */
     size_t data_bytes, saved_data_bytes;
     int64_t newest_key, saved_newest_key;
+    ft_values *values;   /* NULL where frames are coded as they are */
+    size_t saved_values; /* how many there were */
     uint8_t *classes;
     size_t n_classes, classes_room;
     uint32_t *hashes;    /* class + 1, 0 for free */
@@ -64,7 +67,9 @@ struct ft_builder {
     size_t staged_row;
     ft_doubt doubt, saved_doubt;
     bool turned;         /* memory order of the last observations */
-    uint8_t *frames;     /* scratch: 2 x depth + 2 padded frames */
+    uint8_t *frames;     /* scratch: 2 x depth + 1 padded frames, as they are in observations */
+    uint8_t *coded;      /* scratch: a frame as it is coded */
+    uint8_t *pixels;     /* scratch: such a frame, pixel by pixel */
     uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that */
     uint8_t *zeros;
     uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */

@@ -83,9 +83,8 @@ static bool room_for_group(ft_builder *builder, size_t i) {
 static int encode_frame(ft_builder *builder, const uint8_t *frame, const ft_codecs *codecs, const uint8_t **blob, size_t *size) {
     const ft_layout *layout = &builder->rows.layout;
     if (layout->interleave) {
-        uint8_t *pixels = builder->frames + (2 * layout->depth + 1) * builder->rows.stride;
-        ft_active->transpose(frame, pixels, layout->planes, ft_count_pixels(layout), layout->item);
-        frame = pixels;
+        ft_active->transpose(frame, builder->pixels, layout->planes, ft_count_pixels(layout), layout->item);
+        frame = builder->pixels;
     }
     return codecs->encode(codecs->context, FT_FRAME_CODEC, frame, builder->rows.frame_bytes, blob, size);
 }
@@ -267,6 +266,13 @@ static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, c
 
 int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
+    if (builder->values != NULL) {
+        const int mapped = ft_map_values(builder->values, frame, builder->rows.frame_bytes, builder->coded);
+        if (mapped != FT_OK) {
+            return mapped;
+        }
+        frame = builder->coded;
+    }
     const int result = builder->rows.method.references ? store_in_group(builder, i, frame, codecs)
                                                        : store_alone(builder, i, frame, codecs);
     if (result == FT_OK) {

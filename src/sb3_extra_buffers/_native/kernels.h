@@ -13,6 +13,8 @@ enum {
 
 #define FT_NO_PATCH ((size_t)-1)
 
+struct ft_values;
+
 typedef struct ft_kernels {
     const char *name;
     /* Write the patch that makes `now`, on `before` or on itself one row up, whichever is smaller. Returns where it ends,
@@ -34,6 +36,12 @@ typedef struct ft_kernels {
     void (*scatter)(const uint8_t *packed, size_t count, size_t block, size_t first, size_t width, uint8_t *blocks);
     /* Rows of values are made columns. */
     void (*transpose)(const uint8_t *source, uint8_t *target, size_t rows, size_t columns, size_t item);
+    /* Elements as places in a table of values that is not empty. Returns how many of them come before the first that is not in it. */
+    size_t (*map_values)(const struct ft_values *values, const uint8_t *elements, size_t count, uint8_t *coded);
+    /* Whether all bytes are below a limit. */
+    bool (*are_below)(const uint8_t *bytes, size_t count, size_t limit);
+    /* Values of `item` bytes from their places in a table, each `step` bytes after the one before. */
+    void (*put_values)(const uint8_t *table, size_t item, const uint8_t *coded, size_t count, size_t step, uint8_t *out);
 } ft_kernels;
 
 const ft_kernels *ft_find_best_kernels(void);

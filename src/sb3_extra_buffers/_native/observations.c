@@ -11,11 +11,11 @@ static bool is_zeros(const uint8_t *frame, size_t size) { return frame[0] == 0 &
 
 /* Whether an observation looks like the first of an episode: what is older than the newest frame was made up. */
 static bool is_padded(const ft_rows *rows, const uint8_t *frames) {
-    const size_t depth = rows->layout.depth, size = rows->frame_bytes;
-    const uint8_t *newest = frames + (depth - 1) * rows->stride;
+    const size_t depth = rows->layout.depth, size = rows->given_bytes;
+    const uint8_t *newest = frames + (depth - 1) * rows->given_stride;
     bool zeros = true, repeated = true;
     for (size_t j = 0; j + 1 < depth && (zeros || repeated); j++) {
-        const uint8_t *frame = frames + j * rows->stride;
+        const uint8_t *frame = frames + j * rows->given_stride;
         zeros = zeros && is_zeros(frame, size);
         repeated = repeated && memcmp(frame, newest, size) == 0;
     }
@@ -33,7 +33,7 @@ static void note_stray(ft_doubt *doubt) {
 /* An observation that does not follow from the last one: look for each of its frames. */
 static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const ft_codecs *codecs) {
     const ft_rows *rows = &builder->rows;
-    const size_t depth = rows->layout.depth, size = rows->frame_bytes, stride = rows->stride;
+    const size_t depth = rows->layout.depth, size = rows->given_bytes, stride = rows->given_stride;
     stream *of = &builder->streams[i];
     frame_number *numbers = builder->rooms[i].numbers, found[FT_MAX_DEPTH];
     uint8_t *now = builder->frames, *before = now + depth * stride, *scratch = before + depth * stride;
@@ -41,14 +41,14 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
     frame_number known_as[2 * FT_MAX_DEPTH];
     size_t count = 0;
     for (size_t j = 0; j < depth; j++) {
-        ft_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, scratch);
+        ft_take_frame(&rows->given, obs, builder->turned, j, now + j * stride, scratch);
     }
     if (of->known && !is_padded(rows, now)) {
         note_stray(&builder->doubt);
     }
     for (size_t j = 0; of->known && j < depth; j++) {
         if (numbers[j] >= 0 && of->frames - (uint32_t)numbers[j] < FT_FAR) {
-            ft_take_frame(&rows->layout, builder->rooms[i].last, builder->turned, j, before + j * stride, scratch);
+            ft_take_frame(&rows->given, builder->rooms[i].last, builder->turned, j, before + j * stride, scratch);
             known[count] = before + j * stride;
             known_as[count++] = numbers[j];
         }
@@ -81,14 +81,14 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
 
 int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool moves, const ft_codecs *codecs) {
     const ft_rows *rows = &builder->rows;
-    const ft_layout *layout = &rows->layout;
+    const ft_layout *layout = &rows->given;
     const size_t depth = layout->depth;
     stream *of = &builder->streams[i];
     stream_memory *at = &builder->rooms[i];
     if (of->known && !moves && ft_active->same(obs, at->last, rows->obs_bytes)) {
         return FT_OK;
     }
-    uint8_t *scratch = builder->frames + 2 * depth * rows->stride;
+    uint8_t *scratch = builder->frames + 2 * depth * rows->given_stride;
     const bool moved = of->known && (depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frames,
                                                                builder->spare, scratch));
     if (!moved) {
@@ -127,7 +127,7 @@ void ft_set_order(ft_builder *builder, bool turned) {
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         if (builder->streams[i].known) {
             memcpy(builder->frames, builder->rooms[i].last, builder->rows.obs_bytes);
-            ft_turn_observation(&builder->rows.layout, builder->frames, builder->turned, builder->rooms[i].last);
+            ft_turn_observation(&builder->rows.given, builder->frames, builder->turned, builder->rooms[i].last);
         }
     }
     builder->turned = turned;
