@@ -14,7 +14,8 @@ static size_t numbers_of(const ft_builder *builder) { return (2 + builder->rows.
 static bool make_streams(ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
     const size_t n = rows->n_streams, depth = rows->layout.depth, blocks = (builder->most_rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS;
-    const size_t last = ft_pad_size(rows->obs_bytes), each = rows->stride + last + 2 * builder->record_bytes;
+    const size_t last = builder->last_bytes, given_tail = rows->transform == VALUES ? rows->given_stride : 0;
+    const size_t each = rows->stride + last + 2 * builder->record_bytes + given_tail;
     const size_t frames = (2 * depth + 1) * rows->given_stride, coded = 2 * rows->stride;
     const size_t scratch = last + frames + coded + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
     if (each > SIZE_MAX / 4 / n) {
@@ -40,12 +41,13 @@ static bool make_streams(ft_builder *builder) {
         ft_init_values(builder->values, rows->given.item);
         builder->rows.values = builder->values->bytes;
     }
-    for (size_t i = 0; i < n; i++) { /* all tails, then all last observations, then all records */
+    for (size_t i = 0; i < n; i++) { /* all tails, then all last observations, and so on */
         stream_memory *of = &builder->rooms[i];
         of->tail = builder->memory + i * rows->stride;
-        of->last = builder->memory + n * rows->stride + i * last;
+        of->last = of->last_room = builder->memory + n * rows->stride + i * last;
         of->records[0] = builder->memory + n * (rows->stride + last) + 2 * i * builder->record_bytes;
         of->records[1] = of->records[0] + builder->record_bytes;
+        of->given_tail = builder->memory + n * (each - given_tail) + i * given_tail;
         of->numbers = builder->number_memory + i * numbers_of(builder);
         of->before = of->numbers + depth;
         of->cell = of->before + depth;
@@ -74,6 +76,9 @@ int ft_builder_new(const ft_schema *schema, int transform, size_t most_rows, ft_
     builder->patch_limit = eighth > 32 ? eighth : 32;
     builder->record_bytes = ft_measure_record(&builder->rows, builder->patch_limit);
     builder->most_rows = most_rows;
+    /* Room for as many frames more makes it one copy of all frames but one, in so many moves. */
+    const ft_layout *given = &builder->rows.given;
+    builder->last_bytes = ft_pad_size(rows.obs_bytes + (given->outer == 1 && given->depth > 1 ? rows.obs_bytes : 0));
     if (!make_streams(builder)) {
         ft_builder_free(builder);
         return FT_NO_MEMORY;

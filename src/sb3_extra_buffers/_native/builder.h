@@ -34,6 +34,8 @@ typedef struct stream {
 /* What belongs to a stream and grows; counts are in `stream`, so nothing of it has to be put back. */
 typedef struct stream_memory {
     uint8_t *tail, *last, *records[2];
+    uint8_t *last_room;        /* what `last` lies in: where it can, it moves along there rather than be copied with each frame */
+    uint8_t *given_tail;       /* the frame in `tail` as it was given; only where there is a table of values */
     uint8_t *groups, *exceptions;
     size_t groups_room, exceptions_room;
     frame_number *numbers;     /* of the last observation */
@@ -70,7 +72,8 @@ struct ft_builder {
     uint8_t *frames;     /* scratch: 2 x depth + 1 padded frames, as they are in observations */
     uint8_t *coded;      /* scratch: a frame as it is coded */
     uint8_t *pixels;     /* scratch: such a frame, pixel by pixel */
-    uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that */
+    size_t last_bytes;   /* of each `last_room` */
+    uint8_t *spare;      /* where the next observation of a stream goes, elsewhere: it changes places with `last_room` of that */
     uint8_t *zeros;
     uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
 };

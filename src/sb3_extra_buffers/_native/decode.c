@@ -239,6 +239,7 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
     const size_t depth = rows->layout.depth, size = rows->frame_bytes;
     int32_t wanted[FT_MAX_VIEWS * FT_MAX_DEPTH];
     size_t order[FT_MAX_VIEWS * FT_MAX_DEPTH], count = 0;
+    ft_put last = {NULL, own.put};
     bool in_order = rows->layout.outer == 1 && rows->transform == NO_TRANSFORM;
     for (size_t view = 0; view < rows->views; view++) {
         if (outputs[view] == NULL) {
@@ -285,7 +286,7 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
                 return FT_DAMAGED;
             }
             if (rows->transform == VALUES) {
-                if (!ft_put_values(rows, frame, j, outputs[view])) {
+                if (!ft_put_values(rows, frame, j, outputs[view], &last)) {
                     return FT_DAMAGED;
                 }
             } else if (!in_place) {

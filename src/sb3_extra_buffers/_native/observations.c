@@ -79,6 +79,20 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
     return FT_OK;
 }
 
+/* Have the last observation move on by a frame, one that lies in memory frame by frame. */
+static void move_last(const ft_builder *builder, stream_memory *at, const uint8_t *newest) {
+    const size_t size = builder->rows.given_bytes, kept = builder->rows.obs_bytes - size;
+    if (kept == 0) {
+        at->last = at->last_room;
+    } else if ((size_t)(at->last - at->last_room) + builder->rows.obs_bytes + size <= builder->last_bytes) {
+        at->last += size;
+    } else {
+        memmove(at->last_room, at->last + size, kept);
+        at->last = at->last_room;
+    }
+    ft_active->copy(at->last + kept, newest, size);
+}
+
 int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool moves, const ft_codecs *codecs) {
     const ft_rows *rows = &builder->rows;
     const ft_layout *layout = &rows->given;
@@ -89,17 +103,18 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
         return FT_OK;
     }
     uint8_t *scratch = builder->frames + 2 * depth * rows->given_stride;
-    const bool moved = of->known && (depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frames,
-                                                               builder->spare, scratch));
+    const bool in_pieces = !builder->turned && (layout->outer == 1 || depth == 1); /* frames lie in memory one after the other */
+    const size_t kept = rows->obs_bytes - rows->given_bytes;
+    const bool moved = of->known && (in_pieces ? ft_active->same(obs, at->last + rows->given_bytes, kept)
+                                     : depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frames,
+                                                                   builder->spare, scratch));
     if (!moved) {
         const bool same = of->known && moves && ft_active->same(obs, at->last, rows->obs_bytes);
         return same ? FT_OK : write_other(builder, i, obs, codecs);
     }
-    const uint8_t *frame = builder->frames;
-    if (depth == 1 && builder->turned) {
-        ft_take_frame(layout, obs, true, 0, builder->frames, scratch);
-    } else if (depth == 1) {
-        frame = obs;
+    const uint8_t *frame = in_pieces ? obs + kept : builder->frames;
+    if (depth == 1 && !in_pieces) {
+        ft_take_frame(layout, obs, builder->turned, 0, builder->frames, scratch);
     }
     const frame_number newest = (frame_number)of->frames;
     of->known = false;
@@ -108,12 +123,14 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
         return stored;
     }
     of->known = true;
-    if (depth == 1) {
+    if (in_pieces) {
+        move_last(builder, at, frame);
+    } else if (depth == 1) {
         ft_active->copy(at->last, obs, rows->obs_bytes);
     } else {
-        uint8_t *last = at->last;
-        at->last = builder->spare;
-        builder->spare = last;
+        uint8_t *room = at->last_room;
+        at->last = at->last_room = builder->spare;
+        builder->spare = room;
     }
     memmove(at->numbers, at->numbers + 1, (depth - 1) * sizeof *at->numbers);
     at->numbers[depth - 1] = newest;

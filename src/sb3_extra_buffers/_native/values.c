@@ -86,10 +86,11 @@ void ft_cut_values(ft_values *values, size_t count) {
 
 /* -- frames --------------------------------------------------------------------------------------------------------------- */
 
-int ft_map_values(ft_values *values, const uint8_t *elements, size_t count, uint8_t *coded) {
+int ft_map_values(ft_values *values, const uint8_t *elements, size_t count, const uint8_t *before, const uint8_t *before_coded,
+                  uint8_t *coded) {
     for (size_t done = 0;;) {
         if (values->count > 0) {
-            done += ft_active->map_values(values, elements + done * values->item, count - done, coded + done);
+            done = ft_active->map_values(values, elements, done, count, before, before_coded, coded);
         }
         if (done == count) {
             return FT_OK;
@@ -100,18 +101,19 @@ int ft_map_values(ft_values *values, const uint8_t *elements, size_t count, uint
     }
 }
 
-bool ft_put_values(const ft_rows *rows, const uint8_t *coded, size_t j, uint8_t *obs) {
+bool ft_put_values(const ft_rows *rows, const uint8_t *coded, size_t j, uint8_t *obs, ft_put *last) {
     const ft_layout *layout = &rows->given;
-    const size_t item = layout->item, part = layout->part, block = layout->depth * part, elements = part / item;
-    if (!ft_active->are_below(coded, rows->frame_bytes, rows->n_values)) {
+    const size_t item = layout->item, block = layout->depth * layout->part, count = rows->frame_bytes;
+    uint8_t *out = obs + j * layout->part;
+    if (!ft_active->are_below(coded, count, rows->n_values)) {
         return false;
     }
-    if (elements == 1) {
-        ft_active->put_values(rows->values, item, coded, layout->outer, block, obs + j * part);
+    if (layout->outer > 1) {
+        ft_active->put_apart(rows->values, item, coded, layout->outer, layout->part / item, block, out);
         return true;
     }
-    for (size_t i = 0; i < layout->outer; i++) {
-        ft_active->put_values(rows->values, item, coded + i * elements, elements, item, obs + i * block + j * part);
-    }
+    ft_active->put_values(rows->values, item, coded, count, last->at, last->coded, out);
+    ft_active->copy(last->coded, coded, count);
+    last->at = out;
     return true;
 }

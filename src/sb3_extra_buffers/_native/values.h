@@ -32,9 +32,18 @@ void ft_init_values(ft_values *values, size_t item);
 bool ft_add_value(ft_values *values, const uint8_t *value);
 /* Forget all values but the first `count`. */
 void ft_cut_values(ft_values *values, size_t count);
-/* Code `count` elements as bytes. Returns FT_OK or FT_MANY_VALUES. */
-int ft_map_values(ft_values *values, const uint8_t *elements, size_t count, uint8_t *coded);
-/* Put a coded frame where frame `j` of an observation in C order goes. Returns whether its values are in the table. */
-bool ft_put_values(const ft_rows *rows, const uint8_t *coded, size_t j, uint8_t *obs);
+/* Code `count` elements as bytes; `before` are others that are likely to be much the same, NULL for none, and `before_coded` what they
+ * were coded as. Returns FT_OK or FT_MANY_VALUES. */
+int ft_map_values(ft_values *values, const uint8_t *elements, size_t count, const uint8_t *before, const uint8_t *before_coded,
+                  uint8_t *coded);
+
+/* A frame that has been put somewhere in one piece. */
+typedef struct ft_put {
+    const uint8_t *at; /* its values; NULL for none */
+    uint8_t *coded;
+} ft_put;
+/* Put a coded frame where frame `j` of an observation in C order goes. `last` is the one before, and this one then. Returns whether its
+ * values are in the table. */
+bool ft_put_values(const ft_rows *rows, const uint8_t *coded, size_t j, uint8_t *obs, ft_put *last);
 
 #endif
