@@ -344,7 +344,7 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     if (result == FT_OK) {
         result = stage(column, row, parts, n_parts, codecs);
     }
-    if (result == FT_MANY_VALUES) { /* what can be read is as it was, so once more */
+    while (result == FT_MANY_VALUES) { /* once more; again if that has begun another chunk, but not in one that is empty */
         result = ft_give_up_values(column, codecs);
         result = result == FT_OK ? stage(column, row, parts, n_parts, codecs) : result;
     }
