@@ -10,7 +10,7 @@ from observation_streams import Stack, Stream
 
 def make_values(dtype: Any, count: int, seed: int = 0) -> np.ndarray:
     """
-    Make values that are all different as bits: zero first, then, where there are any, negative zero, NaNs with payloads, infinities.
+    Make values that are all different as bits: zero, then, of floats, NaNs with payloads, a negative zero and infinities.
 
     :param dtype: Their type
     :param count: How many

@@ -144,7 +144,7 @@ static void test_changing_values(const ft_schema *schema, uint64_t seed) {
     static const size_t AMOUNTS[] = {1, 2, 5, 100, 255, 256, 0};
     chance draws = {seed};
     const bool any_order = one_in(&draws, 2);
-    pair *both = pair_new(schema, 20 + below(&draws, 60), 16 + below(&draws, 20), seed);
+    pair *both = pair_new(schema, 1 + below(&draws, 80), 16 + below(&draws, 20), seed);
     both->values = AMOUNTS[below(&draws, 6)];
     for (size_t k = 0; k < 3 * both->rows; k++) {
         if (one_in(&draws, 25)) {
