@@ -9,7 +9,7 @@ DEVELOPMENT := $(VENV)/.installed-development
 CLIENTS := $(VENV)/.installed-clients
 CORE := $(VENV)/.compiled
 NATIVE := src/sb3_extra_buffers/_native
-CORE_SOURCES := setup.py $(wildcard src/sb3_extra_buffers/storage/*.pyx) \
+CORE_SOURCES := setup.py $(wildcard src/sb3_extra_buffers/storage/*.pyx src/sb3_extra_buffers/storage/*.pxi) \
 	$(filter-out $(NATIVE)/fuzz_% $(NATIVE)/test_%,$(wildcard $(NATIVE)/*.c $(NATIVE)/*.h $(NATIVE)/*.inc))
 # Runs a command with a C compiler that is there, or else with one that it installs.
 WITH_COMPILER := $(BIN)/python scripts/with_compiler.py

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.training_utils.atari import make_env
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +33,7 @@ try:
     import buffers
     import first_fill
     import training
-    from kit import data, metrics, process, results
+    from kit import data, measure, metrics, process, results
 finally:
     sys.path.remove(str(BENCHMARKS))
 
@@ -294,6 +296,28 @@ def test_the_whole_first_fill_is_that_of_the_fastest_round() -> None:
     row = first_fill.make_row({"sb3": stalls, "delta": ours})
     assert row["ratios"]["p25"] == 5.0  # 5 µs to 1 µs
     assert row["ratios"]["mean"] == 1.0  # 4 µs to 4 µs
+
+
+def test_memory_is_split_into_parts() -> None:
+    """What is left is the part that does not grow with the ring."""
+    rests = []
+    for rows in (64, 128):
+        buffer = CompressedReplayBuffer(rows * 2, spaces.Box(0, 255, (1, 36, 36), np.uint8), spaces.Discrete(3), n_envs=2)
+        obs = np.random.default_rng(0).integers(0, 256, (2, 1, 36, 36), dtype=np.uint8)
+        for _ in range(rows):
+            buffer.add(obs, obs, np.zeros((2, 1)), np.zeros(2), np.zeros(2), [{}, {}])
+        usage = buffer.memory_usage()
+        parts = measure.split_memory(buffer, 10**6)
+        assert parts["frames"] == usage.stored_bytes > obs.nbytes // 2
+        assert parts["index"] == usage.index_bytes > 0
+        assert parts["columns"] == rows * 2 * (8 + 3 * 4)
+        assert sum(parts.values()) == 10**6
+        rests.append(parts["rest"])
+    assert rests[0] > rests[1], "a larger ring has more of what is counted"
+
+
+def test_a_stream_that_has_begun_is_complete() -> None:
+    assert list(measure.begin(iter(range(5)))) == list(range(5))  # type: ignore[arg-type, comparison-overlap]
 
 
 def test_anonymous_memory_counts_what_is_touched() -> None:

@@ -6,7 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,16 @@ def make_rollout(method: str, rows: int, space: spaces.Box, action_space: spaces
     return CompressedRolloutBuffer(rows, space, action_space, "cpu", n_envs=n_envs, compression_method=method)
 
 
+def begin(stream: Iterator[Transition]) -> Iterator[Transition]:
+    """
+    Have a recording begin to play: what that takes is there before the memory of a buffer is counted.
+
+    :param stream: Transitions
+    :return: The same
+    """
+    return chain([next(stream)], stream)
+
+
 def fill(
     buffer: ReplayBuffer,
     stream: Iterator[Transition],
@@ -101,6 +111,21 @@ def fill(
     if done < rows:
         raise ValueError(f"the recording ends {rows - done} rows too early")
     return times
+
+
+def split_memory(buffer: Any, memory: int) -> dict[str, int]:
+    """
+    Tell where the memory of a replay buffer is.
+
+    :param buffer: A compressed one
+    :param memory: What it takes in all
+    :return: Bytes of frames, of the index, of the other columns, and of the rest, which hardly grows with the ring: the last
+        observations, the groups that are being written, objects of Python's, the ends of pages
+    """
+    usage = buffer.memory_usage()
+    columns = sum(getattr(buffer, name).nbytes for name in ("actions", "rewards", "dones", "timeouts"))
+    parts = {"frames": usage.stored_bytes, "index": usage.index_bytes, "columns": columns}
+    return {**parts, "rest": memory - sum(parts.values())}
 
 
 def sample_digest(buffer: ReplayBuffer) -> str:
@@ -135,7 +160,7 @@ def collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> l
 
 def warm_up(method: str, dataset: Dataset, recording: Recording, rows: int = 48) -> None:
     """
-    Load and compile what the buffer of one side needs, with a small one.
+    Load and compile what the buffer of one side needs, and what times are summed up with, with a small one.
 
     :param method: ``sb3`` for SB3's, else the method of ours
     :param dataset: What to fill it with
@@ -144,7 +169,7 @@ def warm_up(method: str, dataset: Dataset, recording: Recording, rows: int = 48)
     """
     space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
     small = make_replay(method, 32 * dataset.n_envs, space, action_space, dataset.n_envs)
-    fill(small, recording.transitions(dataset.stack), rows)
+    summary(fill(small, recording.transitions(dataset.stack), rows))
     for size in (32, 256):
         small.sample(size)
     del small
@@ -229,6 +254,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
         return from_workers(stream) if dataset.resumed else stream
 
     touch(dataset, recording)
+    stream = begin(streams())
     without_code = anonymous_bytes()
     warm_up(method, dataset, recording, min(rows, 48))
     before = anonymous_bytes()
@@ -239,8 +265,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     if dataset.resumed:
         buffer = pickle.loads(pickle.dumps(buffer))
         settle()
-    stream = streams()
-    first = fill(buffer, stream, rows, pause=pause)
+    first = summary(fill(buffer, stream, rows, pause=pause))
     settle()
     memory = anonymous_bytes() - before
     digests = [sample_digest(buffer)]
@@ -250,7 +275,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
         "memory": memory,
         "code": before - without_code,
         "construct_ms": round(construct * 1e3, 2),
-        "add_first": summary(first),
+        "add_first": first,
         "add_full": summary(full),
         "sample_32": time_calls(partial(buffer.sample, 32), seconds, pause=pause),
     }

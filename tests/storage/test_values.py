@@ -27,7 +27,7 @@ def chunks_of(ring: Ring) -> list[ChunkDecoder]:
 
 
 def check(ring: Ring) -> set[int]:
-    """Compare what is read, and what the decoder in Python makes of it, with what was written; tell which transforms there are."""
+    """Compare what is read, and what the decoder in Python makes of it, with what was written; return the transforms."""
     ring.check()
     decoded = np.zeros_like(ring.twins)
     chunks = chunks_of(ring)

@@ -11,16 +11,24 @@ enum {
 /* -- making one ----------------------------------------------------------------------------------------------------------- */
 static size_t numbers_of(const ft_builder *builder) { return (2 + builder->rows.views) * builder->rows.layout.depth; }
 
+/* Bytes from the record of one group to the next. Records have room for the largest group, and most groups are small: where each
+ * begins on a page of its own, the system never has to find memory for the rest. */
+static size_t measure_record_room(const ft_builder *builder) {
+    const size_t bytes = builder->record_bytes;
+    return bytes < FT_PAGE ? bytes : (bytes + FT_PAGE - 1) / FT_PAGE * FT_PAGE;
+}
+
 static bool make_streams(ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
     const size_t n = rows->n_streams, depth = rows->layout.depth, blocks = (builder->most_rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS;
-    const size_t last = builder->last_bytes, given_tail = rows->transform == VALUES ? rows->given_stride : 0;
-    const size_t each = rows->stride + last + 2 * builder->record_bytes + given_tail;
-    const size_t frames = (2 * depth + 1) * rows->given_stride, coded = 2 * rows->stride;
-    const size_t scratch = last + frames + coded + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
+    const size_t last = depth * rows->given_stride, record = measure_record_room(builder);
+    const size_t given_tail = rows->transform == VALUES ? rows->given_stride : 0;
+    const size_t each = 2 * record + rows->stride + given_tail + last;
+    const size_t scratch = 2 * rows->given_stride + rows->stride + last + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
     if (each > SIZE_MAX / 4 / n) {
         return false;
     }
+    builder->memory_bytes = n * each + scratch;
     builder->streams = ft_alloc(n, sizeof *builder->streams);
     builder->saved = ft_alloc(n, sizeof *builder->saved);
     builder->rooms = ft_alloc(n, sizeof *builder->rooms);
@@ -28,7 +36,7 @@ static bool make_streams(ft_builder *builder) {
     builder->counts = ft_alloc(n * blocks, FT_COUNT_BYTES);
     builder->number_memory = ft_alloc(n * numbers_of(builder), sizeof(frame_number));
     builder->saved_numbers = ft_alloc(n * numbers_of(builder), sizeof(frame_number));
-    builder->memory = ft_alloc(n * each + scratch, 1);
+    builder->memory = ft_alloc_pages(builder->memory_bytes); /* goes back to the system as a whole, too */
     builder->hashes = ft_alloc(FT_FIRST_HASHES, sizeof *builder->hashes);
     builder->values = rows->transform == VALUES ? ft_alloc(1, sizeof *builder->values) : NULL;
     builder->n_hashes = FT_FIRST_HASHES;
@@ -41,22 +49,23 @@ static bool make_streams(ft_builder *builder) {
         ft_init_values(builder->values, rows->given.item);
         builder->rows.values = builder->values->bytes;
     }
-    for (size_t i = 0; i < n; i++) { /* all tails, then all last observations, and so on */
+    uint8_t *tails = builder->memory + 2 * n * record, *given_tails = tails + n * rows->stride, *lasts = given_tails + n * given_tail;
+    for (size_t i = 0; i < n; i++) { /* all records, then all tails, then all last observations */
         stream_memory *of = &builder->rooms[i];
-        of->tail = builder->memory + i * rows->stride;
-        of->last = of->last_room = builder->memory + n * rows->stride + i * last;
-        of->records[0] = builder->memory + n * (rows->stride + last) + 2 * i * builder->record_bytes;
-        of->records[1] = of->records[0] + builder->record_bytes;
-        of->given_tail = builder->memory + n * (each - given_tail) + i * given_tail;
+        of->records[0] = builder->memory + 2 * i * record;
+        of->records[1] = of->records[0] + record;
+        of->tail = tails + i * rows->stride;
+        of->given_tail = given_tails + i * given_tail;
+        of->last = lasts + i * last;
         of->numbers = builder->number_memory + i * numbers_of(builder);
         of->before = of->numbers + depth;
         of->cell = of->before + depth;
         builder->lanes[i].counts = builder->counts + i * blocks * FT_COUNT_BYTES;
     }
-    builder->spare = builder->memory + n * each;
-    builder->frames = builder->spare + last;
-    builder->coded = builder->frames + frames;
-    builder->pixels = builder->coded + rows->stride;
+    builder->spare = lasts + n * last;
+    builder->frame = builder->spare + last;
+    builder->pixels = builder->frame + rows->given_stride;
+    builder->coded = builder->pixels + rows->given_stride;
     builder->zeros = builder->pixels + rows->stride;
     return true;
 }
@@ -76,9 +85,6 @@ int ft_builder_new(const ft_schema *schema, int transform, size_t most_rows, ft_
     builder->patch_limit = eighth > 32 ? eighth : 32;
     builder->record_bytes = ft_measure_record(&builder->rows, builder->patch_limit);
     builder->most_rows = most_rows;
-    /* Room for as many frames more makes it one copy of all frames but one, in so many moves. */
-    const ft_layout *given = &builder->rows.given;
-    builder->last_bytes = ft_pad_size(rows.obs_bytes + (given->outer == 1 && given->depth > 1 ? rows.obs_bytes : 0));
     if (!make_streams(builder)) {
         ft_builder_free(builder);
         return FT_NO_MEMORY;
@@ -98,10 +104,11 @@ void ft_builder_free(ft_builder *builder) {
         ft_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
-                     builder->saved_numbers, builder->memory, builder->hashes, builder->classes, builder->aside, builder->values};
+                     builder->saved_numbers, builder->hashes, builder->classes, builder->aside, builder->values};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }
+    ft_free_pages(builder->memory, builder->memory_bytes);
     ft_free_pages(builder->block, builder->block_bytes);
     ft_free(builder);
 }
@@ -151,7 +158,7 @@ bool ft_builder_get_last(const ft_builder *builder, size_t i, uint8_t *out) {
     if (builder->turned) {
         ft_turn_observation(&rows->given, builder->rooms[i].last, true, out);
     } else {
-        memcpy(out, builder->rooms[i].last, rows->obs_bytes);
+        ft_copy_last(builder, i, out);
     }
     return true;
 }

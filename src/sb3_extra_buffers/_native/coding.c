@@ -3,10 +3,7 @@
 
 #include <string.h>
 
-enum {
-    BLOCK_STEP = 1 << 14, /* bytes that the block grows by at least */
-    PAGE = 4096,
-};
+enum { BLOCK_STEP = 1 << 14 }; /* bytes that the block grows by at least */
 
 size_t ft_measure_record(const ft_rows *rows, size_t patch_limit) {
     const size_t frame = rows->frame_bytes;
@@ -54,7 +51,7 @@ static bool room_for_data(ft_builder *builder, size_t bytes) {
         return true;
     }
     const size_t quarter = builder->block_bytes / 4, larger = builder->block_bytes + (quarter > BLOCK_STEP ? quarter : BLOCK_STEP);
-    return ft_resize_block(builder, ((larger > wanted ? larger : wanted) + PAGE - 1) / PAGE * PAGE);
+    return ft_resize_block(builder, ((larger > wanted ? larger : wanted) + FT_PAGE - 1) / FT_PAGE * FT_PAGE);
 }
 
 /* -- groups --------------------------------------------------------------------------------------------------------------- */
