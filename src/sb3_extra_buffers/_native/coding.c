@@ -261,12 +261,24 @@ static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, c
     return result == FT_OK ? open_group(builder, i, frame, codecs) : result;
 }
 
-int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
+int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *given, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
+    const uint8_t *frame = given;
+    if (builder->values != NULL) {
+        const uint8_t *before = of->tail_holds ? builder->rooms[i].given_tail : NULL;
+        const int mapped = ft_map_values(builder->values, given, builder->rows.frame_bytes, before, builder->rooms[i].tail, builder->coded);
+        if (mapped != FT_OK) {
+            return mapped;
+        }
+        frame = builder->coded;
+    }
     const int result = builder->rows.method.references ? store_in_group(builder, i, frame, codecs)
                                                        : store_alone(builder, i, frame, codecs);
     if (result == FT_OK) {
         ft_active->copy(builder->rooms[i].tail, frame, builder->rows.frame_bytes);
+        if (builder->values != NULL) {
+            ft_active->copy(builder->rooms[i].given_tail, given, builder->rows.given_bytes);
+        }
         of->tail_holds = true;
         of->frames++;
     }
