@@ -19,6 +19,7 @@ int main(void) {
         test_chunks();
         test_objects();
         test_failures();
+        test_values();
         printf("%s: passed\n", kernels->name);
         runs++;
     }

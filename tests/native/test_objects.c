@@ -199,7 +199,7 @@ static void test_taken_back(void) {
 static ft_rows rows_of(const uint8_t *data, size_t bytes) {
     ft_rows rows;
     const ft_schema schema = {LAYOUT, DELTA, 1, 1};
-    CHECK(ft_init_rows(&rows, &schema));
+    CHECK(ft_init_rows(&rows, &schema, NO_TRANSFORM));
     rows.data = data;
     rows.data_bytes = bytes;
     return rows;

@@ -146,7 +146,7 @@ class _Recurrent(TableRollout):
             for critic, actor in self._shared.items():
                 setattr(self, critic, getattr(self, actor))
             theirs: Any = super(TableRollout, self)
-            return self._finish(theirs._get_samples(*args, **kwargs), ALL_FLOATS)
+            return self._convert_samples(theirs._get_samples(*args, **kwargs), ALL_FLOATS)
 
 
 class CompressedRecurrentRolloutBuffer(_Recurrent, RecurrentRolloutBuffer):  # type: ignore[misc]
