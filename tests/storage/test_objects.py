@@ -83,7 +83,7 @@ def test_changes_are_stored_once() -> None:
 
 @pytest.mark.parametrize("place", ["reference", "key", "base", "count", "position", "length"])
 def test_damage_is_told(place: str) -> None:
-    """Whatever number of an OBJECTS record is wrong, reading it is refused, or gives some picture; it never leaves the chunk."""
+    """Whatever number of an OBJECTS record is wrong, reading is refused, or gives some picture, and never leaves the chunk."""
     frames = game(0, 192, 1, (40, 48))
     column = make_column((40, 48), rows=192, views=1, chunk_rows=192)
     for row, one in enumerate(frames):
