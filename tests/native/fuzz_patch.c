@@ -122,6 +122,7 @@ static size_t write_objects(const uint8_t *patch, size_t length, size_t row, uin
     ft_catalogue known = {NULL, 0, 0};
     const size_t most = 4 * length + 100;
     uint8_t *data = grab(BEGIN + 2 * (most + ft_measure_objects(length)));
+    CHECK(ft_grow_catalogue(&known, data, BEGIN));
     const size_t first = ft_write_objects(&known, data, BEGIN, 0, OBJECTS_NO_BASE, patch, length, row, most);
     const size_t second = first ? ft_write_objects(&known, data, BEGIN + first, 0, OBJECTS_NO_BASE, patch, length, row, most) : 0;
     const size_t end = BEGIN + first + second, place = BEGIN + first + RECORD_HEADER + OBJECTS_REFERENCES;

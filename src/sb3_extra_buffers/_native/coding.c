@@ -87,21 +87,24 @@ static int encode_frame(ft_builder *builder, const uint8_t *frame, const ft_code
     return codecs->encode(codecs->context, FT_FRAME_CODEC, frame, builder->rows.frame_bytes, blob, size);
 }
 
-/* Write the record of a stream's open group with objects. Returns its bytes, or 0 where that would be no smaller. */
-static size_t write_objects(ft_builder *builder, size_t i, const uint8_t *record) {
+/* Write the record of a stream's open group with objects. `*bytes` are those of it, or 0 where that would be no smaller. */
+static int write_objects(ft_builder *builder, size_t i, const uint8_t *record, size_t *bytes) {
     const stream *of = &builder->streams[i];
     const bool keyed = record[RECORD_CODER] == KEYED;
+    *bytes = 0;
     if (!finds_objects(builder) || (!keyed && record[RECORD_CODER] != OBJECTS)) {
-        return 0;
+        return FT_OK;
     }
     const uint8_t *body = record + RECORD_HEADER, *patches = body + (keyed ? RECORD_NUMBER : OBJECTS_REFERENCES);
     const size_t key = keyed ? get_u32(body) : get_u24(body), base = keyed ? OBJECTS_NO_BASE : get_u24(body + OBJECTS_BASE);
     const size_t length = of->staged - (size_t)(patches - record);
-    if (!room_for_data(builder, of->staged + ft_measure_objects(length))) {
-        return 0;
+    if (!room_for_data(builder, of->staged + ft_measure_objects(length)) ||
+        !ft_grow_catalogue(&builder->catalogue, builder->data, builder->data_bytes)) {
+        return FT_NO_MEMORY;
     }
-    return ft_write_objects(&builder->catalogue, builder->data, builder->data_bytes, key, base, patches, length,
-                            builder->rows.layout.row, of->staged);
+    *bytes = ft_write_objects(&builder->catalogue, builder->data, builder->data_bytes, key, base, patches, length,
+                              builder->rows.layout.row, of->staged);
+    return FT_OK;
 }
 
 int ft_close_group(ft_builder *builder, size_t i, const ft_codecs *codecs) {
@@ -122,7 +125,11 @@ int ft_close_group(ft_builder *builder, size_t i, const ft_codecs *codecs) {
             blob = NULL;
         }
     }
-    const size_t objects = write_objects(builder, i, record);
+    size_t objects;
+    const int found = write_objects(builder, i, record, &objects);
+    if (found != FT_OK) {
+        return found;
+    }
     const size_t length = objects > 0 ? objects : blob != NULL ? RECORD_PATCHES + size : of->staged;
     if (!room_for_data(builder, length)) {
         return FT_NO_MEMORY;

@@ -157,15 +157,14 @@ static size_t add_place(ft_catalogue *known, uint32_t hash, size_t offset) {
     return k;
 }
 
-/* Have room for more. Where there is no memory for that, older objects are forgotten instead. */
-static void grow(ft_catalogue *known, const uint8_t *data, size_t data_bytes) {
+bool ft_grow_catalogue(ft_catalogue *known, const uint8_t *data, size_t data_bytes) {
     if (2 * known->count < known->n_slots || known->n_slots >= MOST_SLOTS) {
-        return;
+        return true;
     }
     const size_t n_slots = known->n_slots > 0 ? 4 * known->n_slots : FIRST_SLOTS;
     ft_catalogue larger = {ft_alloc(n_slots, sizeof *larger.slots), n_slots, 0};
     if (larger.slots == NULL) {
-        return;
+        return false;
     }
     for (size_t k = 0; k < known->n_slots; k++) {
         const size_t offset = known->slots[k] & OBJECTS_NO_BASE;
@@ -175,6 +174,7 @@ static void grow(ft_catalogue *known, const uint8_t *data, size_t data_bytes) {
     }
     ft_free(known->slots);
     *known = larger;
+    return true;
 }
 
 /* -- writing them --------------------------------------------------------------------------------------------------------- */
@@ -351,7 +351,6 @@ size_t ft_write_objects(ft_catalogue *known, uint8_t *data, size_t data_bytes, s
     if (data_bytes + most + ft_measure_objects(length) >= OBJECTS_NO_BASE) {
         return 0;
     }
-    grow(known, data, data_bytes);
     for (size_t pos = 0, end; pos < length; pos = end) {
         const uint8_t *patch = patches + pos;
         end = pos + ft_measure_patch(patch, length - pos);

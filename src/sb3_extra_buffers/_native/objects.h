@@ -18,6 +18,8 @@ size_t ft_measure_objects(size_t length);
  * bytes, or 0 where it would be no smaller than `most`; nothing is written then that matters. */
 size_t ft_write_objects(ft_catalogue *known, uint8_t *data, size_t data_bytes, size_t key, size_t base, const uint8_t *patches,
                         size_t length, size_t row, size_t most);
+/* Have room for the objects of another record; false where there is no memory. From a certain size on, older ones are forgotten. */
+bool ft_grow_catalogue(ft_catalogue *known, const uint8_t *data, size_t data_bytes);
 void ft_clear_catalogue(ft_catalogue *known);
 
 #endif
