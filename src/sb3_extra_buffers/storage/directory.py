@@ -355,7 +355,8 @@ class Replacement:
         self.disk.sync_folder(self.path)
         self._replacing = self._made_folder = False
         self._written = []
-        self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])
+        with contextlib.suppress(OSError):  # the next save tries again
+            self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         if self._handle is not None:
@@ -374,7 +375,8 @@ class Replacement:
                 with contextlib.suppress(OSError):
                     self.disk.remove_folder(self.path)
         if self._lock is not None:
-            self.disk.close(self._lock)
+            with contextlib.suppress(OSError):
+                self.disk.close(self._lock)
             self._lock = None
         if isinstance(error, OSError) and error.errno is not None:
             stays = "what was saved there before is still there" if self._has_old else "nothing was saved"
