@@ -1,9 +1,9 @@
 """
 A disk in memory that writes down every call, and rebuilds what a real one could hold after the power has failed.
 
-Nothing is on the disk before it is synced. Until then each piece of a file, of 512 bytes or of 4 KB, may be there or not, or be half
-there, in whatever order they were written; a file may have its new length or its old one; and each name that was made, moved or
-removed since its folder was synced may be there or not. Renaming is one step, as POSIX has it.
+Nothing is on the disk before it is synced. Until then each piece of a file, of 512 bytes or of 4 KB, may be there or not, or
+be half there, in whatever order they were written; a file may have its new length or its old one; and each name that was made,
+moved or removed since its folder was synced may be there or not. Renaming is one step, as POSIX has it.
 """
 
 from __future__ import annotations
@@ -233,7 +233,10 @@ def after_crash(calls: Sequence[Call], rng: random.Random) -> SimulatedDisk:
         if rng.random() < keeps:
             name_again(call, folders)
     disk = SimulatedDisk()
-    disk.files, disk.folders = durable, {path: names for path, names in folders.items() if path == "/" or is_there(path, folders)}
+    disk.files, disk.folders = (
+        durable,
+        {path: names for path, names in folders.items() if path == "/" or is_there(path, folders)},
+    )
     return disk
 
 

@@ -238,11 +238,11 @@ class Replacement:
             pass
         try:
             self._lock = self.disk.lock(self.path)
+            names = self.disk.names_in(self.path)
         except NotADirectoryError:
             raise FileExistsError(f"{self.path} is not a directory; save to another path") from None
         except BlockingIOError:
             raise BlockingIOError(f"{self.path} is being written by another process or thread; wait for it") from None
-        names = self.disk.names_in(self.path)
         self._has_old = MANIFEST in names
         if self._has_old:
             self._old = self._known_parts()
