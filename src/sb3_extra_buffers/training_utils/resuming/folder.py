@@ -1,0 +1,216 @@
+"""
+A folder of checkpoints, each in a folder of its own. One is complete once its manifest is there, which is written last.
+
+Files that the checkpoint before has as well are the same files under another name (hard links), so keeping several of them takes
+little more room than keeping one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from sb3_extra_buffers.storage import StorageError
+from sb3_extra_buffers.storage._core import checksum
+from sb3_extra_buffers.storage.directory import pack_manifest, unpack_manifest
+from sb3_extra_buffers.storage.disk import DISK, Disk, read_whole, write_whole
+
+MODEL, STATE, BUFFER = "model.zip", "state.json", "buffer.sb3x"
+FORMAT = 1
+"""Version of a checkpoint; the buffer in it has its own."""
+
+_MANIFEST, _NEW = "checkpoint.json", "checkpoint.new"
+_NAME = re.compile(r"checkpoint-(\d{6,12})")
+_MOST_BYTES = 1 << 40
+_PIECE = 1 << 22
+
+
+class Savable(Protocol):
+    """A buffer as it was at some moment."""
+
+    def save(self, path: str, disk: Disk = ...) -> int:
+        """Save it to a directory; what is there already is not written again."""
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint in a folder."""
+
+    path: str
+    number: int
+
+
+def checkpoints_in(path: str, disk: Disk = DISK) -> list[Checkpoint]:
+    """
+    List the complete checkpoints of a folder.
+
+    :param path: The folder
+    :param disk: The disk that it is on
+    :return: The newest one first
+    """
+    found = [checkpoint for checkpoint in _all_in(path, disk) if _MANIFEST in disk.names_in(checkpoint.path)]
+    return sorted(found, key=lambda checkpoint: -checkpoint.number)
+
+
+def _all_in(path: str, disk: Disk) -> list[Checkpoint]:
+    """Also those that were never finished."""
+    try:
+        names = disk.names_in(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    matches = [match for name in names if (match := _NAME.fullmatch(name))]
+    return [Checkpoint(os.path.join(path, match[0]), int(match[1])) for match in matches]
+
+
+def read_checkpoint(checkpoint: Checkpoint, disk: Disk = DISK) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """
+    Read a checkpoint and check it; its buffer, if there is one, is checked by whoever loads that.
+
+    :param checkpoint: The checkpoint
+    :param disk: The disk that it is on
+    :return: What its manifest says, and its files by name
+    """
+    where = os.path.join(checkpoint.path, _MANIFEST)
+    try:
+        said = unpack_manifest(read_whole(disk, where, 1 << 24), where)
+        if said.get("checkpoint_format") != FORMAT:
+            raise StorageError(
+                f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format "
+                f"{said.get('checkpoint_format')}; this version reads format {FORMAT}: install a newer one"
+            )
+        contents = {name: read_whole(disk, os.path.join(checkpoint.path, name), _MOST_BYTES) for name in (MODEL, STATE)}
+    except OSError as error:
+        raise StorageError(f"{checkpoint.path} cannot be read: {error}") from error
+    for name, data in contents.items():
+        if said["files"].get(name) != [len(data), checksum(data)]:
+            raise StorageError(f"{os.path.join(checkpoint.path, name)} is damaged: its size or its checksum is wrong")
+    return said, contents
+
+
+class CheckpointFolder:
+    """
+    A folder that checkpoints are written to, by one process at a time.
+
+    :param path: The folder; it is made if it is not there
+    :param keep: How many checkpoints to keep
+    :param disk: The disk that it is on
+    """
+
+    def __init__(self, path: str, keep: int, disk: Disk = DISK) -> None:
+        self.path, self.keep, self.disk = path, keep, disk
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Become the one that writes, and clear away what was never finished."""
+        missing = []
+        parent = os.path.abspath(self.path)
+        while not os.path.lexists(parent):
+            missing.append(parent)
+            parent = os.path.dirname(parent)
+        for folder in reversed(missing):
+            self.disk.make_folder(folder)
+            self.disk.sync_folder(os.path.dirname(folder))
+        try:
+            self._lock = self.disk.lock(self.path)
+        except NotADirectoryError:
+            raise FileExistsError(f"{self.path} is not a folder; checkpoints need one of their own") from None
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"another process or another callback writes checkpoints to {self.path}; stop it, or use another folder"
+            ) from None
+        complete = {checkpoint.number for checkpoint in checkpoints_in(self.path, self.disk)}
+        for checkpoint in _all_in(self.path, self.disk):
+            if checkpoint.number not in complete:
+                self._clear(checkpoint.path)
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            self.disk.close(self._lock)
+            self._lock = None
+
+    def write(self, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Savable | None) -> int:
+        """
+        Write one more checkpoint, and remove the oldest one if there are too many.
+
+        :param said: What its manifest says
+        :param contents: Its files, by name
+        :param buffer: The buffer, if there is one
+        :return: How many bytes were written
+        """
+        before = checkpoints_in(self.path, self.disk)
+        number = 1 + max([checkpoint.number for checkpoint in _all_in(self.path, self.disk)], default=0)
+        path = os.path.join(self.path, f"checkpoint-{number:06d}")
+        self.disk.make_folder(path)
+        try:
+            written = self._fill(path, said, contents, buffer, before[0].path if before else None)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._clear(path)
+            raise
+        for checkpoint in checkpoints_in(self.path, self.disk)[self.keep :]:
+            with contextlib.suppress(OSError):  # one too many does no harm, and the next one tries again
+                self._clear(checkpoint.path)
+        return written
+
+    def _fill(
+        self, path: str, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Savable | None, before: str | None
+    ) -> int:
+        files = {name: [len(data), checksum(data)] for name, data in contents.items()}
+        written = 0
+        for name, data in contents.items():
+            written += self._write_synced(os.path.join(path, name), data)
+        if buffer is not None:
+            place = os.path.join(path, BUFFER)
+            if before is not None:
+                self._link(os.path.join(before, BUFFER), place)
+            written += buffer.save(place, self.disk)
+        manifest = pack_manifest({**said, "checkpoint_format": FORMAT, "files": files, "buffer": buffer is not None})
+        written += self._write_synced(os.path.join(path, _NEW), manifest)
+        # All that the manifest stands for has to be there before it is.
+        self.disk.sync_folder(path)
+        self.disk.sync_folder(self.path)
+        self.disk.replace(os.path.join(path, _NEW), os.path.join(path, _MANIFEST))
+        self.disk.sync_folder(path)
+        return written
+
+    def _write_synced(self, path: str, data: bytes) -> int:
+        view = memoryview(data)
+        handle = write_whole(self.disk, path, [view[at : at + _PIECE] for at in range(0, len(view), _PIECE)])
+        try:
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
+        return len(data)
+
+    def _link(self, old: str, new: str) -> None:
+        """Give the files of a saved buffer another name; where that cannot be done, all is written anew."""
+        try:
+            names = self.disk.names_in(old)
+        except OSError:
+            return
+        self.disk.make_folder(new)
+        try:
+            for name in names:
+                self.disk.link(os.path.join(old, name), os.path.join(new, name))
+        except OSError:
+            self._clear(new)
+
+    def _clear(self, path: str) -> None:
+        """Remove a checkpoint, or whatever there is of it; from the first moment on, it is none any more."""
+        for name in (_MANIFEST, _NEW):
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.remove(os.path.join(path, name))
+        self.disk.sync_folder(path)
+        for name in self.disk.names_in(path):
+            inner = os.path.join(path, name)
+            try:
+                self.disk.remove(inner)
+            except OSError:  # a folder
+                if not stat.S_ISDIR(os.lstat(inner).st_mode):
+                    raise
+                self._clear(inner)
+        self.disk.remove_folder(path)
