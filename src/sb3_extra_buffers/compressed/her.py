@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect. There is no
     dict for every slot, as in SB3, and no look at every slot for every sample.
     """
+
+    _handed_in: ClassVar[tuple[str, ...]] = ("env",)
 
     def __init__(
         self,
@@ -79,6 +82,42 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     def _take_saved_state(self, state: dict[str, Any]) -> None:
         super()._take_saved_state(state)
         self._prepare()
+
+    def _argument(self, name: str) -> Any:
+        value = super()._argument(name)
+        if name == "goal_selection_strategy":
+            return next(key for key, strategy in KEY_TO_GOAL_STRATEGY.items() if strategy is value)
+        return value
+
+    def _values_to_save(self) -> dict[str, Any]:
+        return {**super()._values_to_save(), "current_ep_start": self._current_ep_start.tolist()}
+
+    def _take_values(self, values: Mapping[str, Any]) -> None:
+        super()._take_values(values)
+        starts = values["current_ep_start"]
+        if not all(type(start) is int and 0 <= start < self.buffer_size for start in starts) or len(starts) != self.n_envs:
+            raise ValueError(f"episodes that begin at {starts!r}")
+        self._current_ep_start = np.array(starts, np.int64)
+
+    def _more_to_save(self) -> dict[str, Any]:
+        infos = {"infos": self.infos} if self.copy_info_dict else {}
+        return {"ep_start": self.ep_start, "ep_length": self.ep_length, **infos}
+
+    def _take_more(self, more: Mapping[str, Any]) -> None:
+        start, length = self.ep_start, self.ep_length
+        if start.min() < 0 or start.max() >= self.buffer_size or length.min() < 0 or length.max() > self.buffer_size:
+            raise ValueError(f"episodes do not fit {self.buffer_size} rows")
+        self._prepare()
+
+    def _leave_out(self, lost: npt.NDArray[np.bool_], empty: Any) -> tuple[Any, int]:
+        """Take out all episodes that have lost rows: nothing is drawn from there before the next lap."""
+        rows, sampled = self.buffer_size, self.ep_length > 0
+        before = np.concatenate(([0], np.cumsum(np.concatenate((lost, lost)))))  # lost rows before each, over two laps
+        self.ep_length[before[self.ep_start + self.ep_length] > before[self.ep_start]] = 0
+        ends = np.where(self._current_ep_start <= self.pos, self.pos, self.pos + rows)
+        self._current_ep_start[before[ends] > before[self._current_ep_start]] = self.pos
+        self._prepare()
+        return self, int(max(lost.sum(), (sampled & (self.ep_length == 0)).any(axis=1).sum()))
 
     # -- adding ---------------------------------------------------------------------------------------------------------
 

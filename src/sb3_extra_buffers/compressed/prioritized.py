@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
 from sb3_extra_buffers.compressed.n_step import TableNStep
 from sb3_extra_buffers.compressed.replay import Integers, TableReplay
+from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.sum_tree import SumTree
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class PrioritizedReplayBufferSamples(NamedTuple):
 
 class TablePrioritized(TableNStep):
     """Mixin for replay buffers with priorities, over one step or more."""
+
+    _handed_in: ClassVar[tuple[str, ...]] = ("beta",)
 
     def __init__(
         self,
@@ -168,6 +171,42 @@ class TablePrioritized(TableNStep):
         with self._lock:
             self._tree.set(numbers, shares)
             self._highest_share = max(self._highest_share, float(shares.max()))
+
+    def _argument(self, name: str) -> Any:
+        if name != "beta":
+            return super()._argument(name)
+        schedule = None if self._beta_schedule is None else self._beta_schedule.var
+        if type(schedule) is LinearSchedule:
+            return schedule.start, schedule.end, schedule.end_fraction
+        return self.beta if schedule is None else None
+
+    @classmethod
+    def _arguments_from_file(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        beta = arguments.get("beta")
+        if beta is None:
+            raise StorageError(
+                "beta of this buffer follows a function, which no file can hold; hand it to load() as beta, or a number"
+            )
+        return {**arguments, "beta": LinearSchedule(*map(float, beta)) if isinstance(beta, tuple) else beta}
+
+    def _values_to_save(self) -> dict[str, Any]:
+        return {**super()._values_to_save(), "beta": self.beta, "highest_share": self._highest_share}
+
+    def _take_values(self, values: Mapping[str, Any]) -> None:
+        super()._take_values(values)
+        self.beta, highest = float(values["beta"]), float(values["highest_share"])
+        if not SMALLEST_SHARE <= highest <= LARGEST_SHARE:
+            raise ValueError(f"{highest} is not a priority")
+        self._highest_share = highest
+
+    def _more_to_save(self) -> dict[str, Any]:
+        return {**super()._more_to_save(), "priorities": self.priorities}
+
+    def _take_more(self, more: Mapping[str, Any]) -> None:
+        shares = more["priorities"].reshape(-1)
+        if not (shares.min() >= 0 and shares.max() <= LARGEST_SHARE):  # also false for NaN
+            raise ValueError("priorities must be finite and not negative")
+        self._tree.__setstate__({"leaves": shares})
 
     def reset(self) -> None:
         """Forget all transitions and their priorities, in one step."""

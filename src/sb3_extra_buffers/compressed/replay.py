@@ -141,6 +141,25 @@ class TableReplay(TableBuffer):
         """Observations and what followed, of all values of rows."""
         return self._arrays_by_key(arrays[: self._n_observed : 2]), self._arrays_by_key(arrays[1 : self._n_observed : 2])
 
+    def _leave_out(self, lost: npt.NDArray[np.bool_], empty: Any) -> tuple[Any, int]:
+        """Move what is left to an empty buffer. Where rows are missing, an episode ends as if by a time-out."""
+        used = np.arange(self.pos, self.pos + self.buffer_size) % self.buffer_size if self.full else np.arange(self.pos)
+        left = used[~lost[used]]
+        envs = np.arange(self.n_envs)
+        for row in left:
+            reading = self._table.begin_read(np.full(self.n_envs, row), envs, None, self.__dict__)
+            empty._table.append(reading.finish(), empty.__dict__)
+        more, moved = self._more_to_save(), empty._more_to_save()
+        for name, array in more.items():
+            moved[name][: len(left)] = array[left]
+        empty._take_values({**self._values_to_save(), "pos": empty.pos, "full": empty.full})
+        empty._take_more(moved)
+        gaps = np.flatnonzero(np.diff(left) % self.buffer_size != 1)
+        goes_on = empty.dones[gaps] == 0
+        empty.dones[gaps] = 1
+        empty.timeouts[gaps] += goes_on
+        return empty, len(used) - len(left)
+
 
 class CompressedReplayBuffer(TableReplay, ReplayBuffer):
     """

@@ -9,6 +9,7 @@ only in between two steps, when a column can be read and saved by whatever Pytho
 cimport numpy as cnp
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.float cimport FLT_MAX
 from libc.math cimport fabs, isfinite
@@ -109,6 +110,7 @@ def checksum(const uint8_t[::1] data):
 
 
 include "codecs.pxi"
+include "mapping.pxi"
 include "chunks.pxi"
 include "reading.pxi"
 include "column.pxi"

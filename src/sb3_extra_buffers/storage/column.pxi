@@ -380,14 +380,15 @@ cdef class FrameColumn:
         finally:
             self.lock.release()
 
-    def adopt(self, bytes data, Py_ssize_t first_row=-1):
+    def adopt(self, data not None, Py_ssize_t first_row=-1):
         """
         Put a chunk where its rows belong, without decoding it.
 
-        :param data: The chunk; it is checked first
+        :param data: The chunk; it is checked first. A ``Chunk`` has been checked, and is empty after that
         :param first_row: The row that it begins with here; -1 for the one that it says
         """
-        cdef Chunk chunk = Chunk(data)
+        cdef Chunk chunk = data if isinstance(data, Chunk) else Chunk(data)
+        chunk._held()
         cdef uint64_t first = chunk.first_row if first_row < 0 else <uint64_t>first_row
         self._begin_change()
         try:
@@ -400,13 +401,14 @@ cdef class FrameColumn:
         finally:
             self._end_change()
 
-    def resume(self, bytes data):
+    def resume(self, data not None):
         """
         Go on with the rows of a chunk that was open when it was saved.
 
-        :param data: The chunk; it is checked first
+        :param data: The chunk; it is checked first, unless it is a ``Chunk``
         """
-        cdef Chunk chunk = Chunk(data)
+        cdef Chunk chunk = data if isinstance(data, Chunk) else Chunk(data)
+        chunk._held()
         cdef int result
         self._begin_change()
         try:

@@ -1,0 +1,116 @@
+"""Arrays whose first axis is rows, in files of some rows each: saving again writes those that have changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_extra_buffers.storage.directory import DamagedFileError, Replacement, SavedDirectory
+from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.json_values import from_json, to_json
+
+Array = npt.NDArray[Any]
+
+_PIECE_BYTES = 1 << 16
+_MOST_PIECES = 512
+_INFO_BYTES = 64  # what is reckoned for a dict
+
+
+def save_rows(name: str, arrays: Mapping[str, Array], used: int, files: Replacement) -> dict[str, Any]:
+    """
+    Save arrays that are written together.
+
+    :param name: Their name, as part of a file's name
+    :param arrays: By name; all have the same number of rows, and those of objects are alone
+    :param used: How many rows count
+    :param files: Where to
+    :return: A description, as JSON can hold it
+    """
+    rows = len(next(iter(arrays.values())))
+    row_bytes = sum(array[:1].nbytes for array in arrays.values())
+    holds_objects = any(array.dtype.hasobject for array in arrays.values())
+    if holds_objects:
+        row_bytes = row_bytes // 8 * _INFO_BYTES
+    piece_rows = max(-(-_PIECE_BYTES // max(row_bytes, 1)), -(-rows // _MOST_PIECES), 1)
+    pieces = []
+    for first in range(0, used, piece_rows):
+        parts = {key: array[first : min(first + piece_rows, used)] for key, array in arrays.items()}
+        if holds_objects:
+            data = b"".join(_infos_of(part, key) for key, part in parts.items())
+        else:
+            data = b"".join([part.tobytes() for part in parts.values()])
+        mark = hashlib.blake2b(data, digest_size=12).hexdigest()
+        pieces.append(files.put(f"{name}-{first}-{mark}.{'infos' if holds_objects else 'rows'}", data))
+    return {"name": name, "members": _describe(arrays), "used": used, "piece_rows": piece_rows, "pieces": pieces}
+
+
+def _describe(arrays: Mapping[str, Array]) -> list[Any]:
+    return [[key, "infos" if array.dtype.hasobject else array.dtype.str, list(array.shape)] for key, array in arrays.items()]
+
+
+def _infos_of(part: Array, name: str) -> bytes:
+    said = [to_json(info, f"{name}, what environments told,") for info in part.reshape(-1).tolist()]
+    return json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
+
+
+def load_rows(said: Any, arrays: Mapping[str, Array], saved: SavedDirectory, lost: list[tuple[int, int]] | None) -> None:
+    """
+    Fill arrays with what was saved of them.
+
+    :param said: The description
+    :param arrays: The arrays, which have the right types and shapes
+    :param saved: Where from
+    :param lost: Gets the rows of files that are damaged; None if that is an error
+    """
+    rows = len(next(iter(arrays.values())))
+    try:
+        members = _describe(arrays)
+        if said["members"] != members:
+            raise ValueError(f"it holds {said['members']}, and {members} are expected")
+        used, piece_rows, pieces = said["used"], said["piece_rows"], said["pieces"]
+        for number in (used, piece_rows):
+            if type(number) is not int or not 0 <= number < 1 << 48:
+                raise ValueError(f"{number!r} is not a number of rows")
+        if used > rows or not piece_rows or not isinstance(pieces, list) or len(pieces) != -(-used // piece_rows):
+            raise ValueError(f"{used} of {rows} rows in files of {piece_rows} do not fit")
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"{saved.path} is damaged: {said['name']!r} does not fit: {error}; load another copy") from error
+    for number, name in enumerate(pieces):
+        first, stop = number * piece_rows, min((number + 1) * piece_rows, used)
+        try:
+            _fill(arrays, first, stop, saved.read(name), name)
+        except DamagedFileError:
+            if lost is None:
+                raise
+            lost.append((first, stop))
+
+
+def _fill(arrays: Mapping[str, Array], first: int, stop: int, data: bytes, name: str) -> None:
+    at = 0
+    for array in arrays.values():
+        target = array[first:stop]
+        if array.dtype.hasobject:
+            _fill_infos(target, data, name)
+            return
+        if at + target.nbytes > len(data):
+            break
+        target[...] = np.frombuffer(data, array.dtype, target.size, at).reshape(target.shape)
+        at += target.nbytes
+    if at != len(data) or at != sum(array[first:stop].nbytes for array in arrays.values()):
+        raise DamagedFileError(f"{name} is damaged: it holds {len(data)} bytes, which are not its rows; load another copy")
+
+
+def _fill_infos(target: Array, data: bytes, name: str) -> None:
+    try:
+        infos = json.loads(data)
+        if not isinstance(infos, list) or len(infos) != target.size:
+            raise ValueError(f"{target.size} infos are expected")
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{name} is damaged: {error}; load another copy") from error
+    for place, said in zip(np.ndindex(target.shape), infos, strict=True):
+        target[place] = from_json(said)
