@@ -41,7 +41,7 @@ def _named(root: BaseCallback | None) -> dict[str, BaseCallback]:
 
 def _settings_of(callback: BaseCallback) -> set[str]:
     """Attributes that were given when the callback was made; who goes on with another value means it."""
-    return {name for cls in type(callback).__mro__ for name in inspect.signature(cls.__init__).parameters}
+    return {name for cls in type(callback).__mro__ for name in inspect.signature(cls).parameters}
 
 
 def _has_protocol(callback: BaseCallback) -> bool:

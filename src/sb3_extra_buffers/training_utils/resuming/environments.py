@@ -12,7 +12,6 @@ from sb3_extra_buffers.training_utils.resuming.objects import (
     capture,
     capture_attributes,
     kind_of,
-    put_back,
     put_back_attributes,
 )
 from sb3_extra_buffers.training_utils.resuming.values import UnsavableError
@@ -41,8 +40,8 @@ class ResumableEnv(gym.Wrapper[Any, Any, Any, Any]):
     """
     Let the state of an environment be taken and put back from outside, with that of all wrappers inside this one.
 
-    Environments in worker processes (``SubprocVecEnv``) need it to go on in the middle of an episode; put it around each, as the
-    outermost wrapper. With ``DummyVecEnv`` there is no need to.
+    Environments in worker processes (``SubprocVecEnv``) need it to go on in the middle of an episode; put it around each, as
+    the outermost wrapper. With ``DummyVecEnv`` there is no need to.
 
     :param env: The environment
     """
@@ -119,8 +118,8 @@ def capture_env(env: gym.Env[Any, Any]) -> dict[str, Any]:
     Take the state of one environment.
 
     :param env: The environment, with its wrappers
-    :return: ``layers``, from the outermost to the innermost, or ``generators`` and ``reason`` if there is something that cannot
-        be saved
+    :return: ``layers``, from the outermost to the innermost, or ``generators`` and ``reason`` if there is something that
+        cannot be saved
     """
     layers = list(_layers(env, "env"))
     try:
@@ -164,7 +163,9 @@ def capture_envs(venv: VecEnv) -> dict[str, Any]:
     elif _are_resumable(base):
         saved["envs"] = base.env_method("get_state")
     else:
-        saved["reason"] = f"environments in a {type(base).__name__} need a ResumableEnv around each of them, as outermost wrapper"
+        saved["reason"] = (
+            f"environments in a {type(base).__name__} need a ResumableEnv around each of them, as outermost wrapper"
+        )
     reasons = [env["reason"] for env in saved.get("envs", ()) if "reason" in env]
     if reasons:
         saved["reason"] = f"{reasons[0]}; give the environment or a wrapper get_state and set_state methods"

@@ -1,8 +1,8 @@
 """
 A folder of checkpoints, each in a folder of its own. One is complete once its manifest is there, which is written last.
 
-Files that the checkpoint before has as well are the same files under another name (hard links), so keeping several of them takes
-little more room than keeping one.
+Files that the checkpoint before has as well are the same files under another name (hard links), so keeping several of them
+takes little more room than keeping one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from sb3_extra_buffers.storage import StorageError
@@ -27,6 +28,10 @@ _MANIFEST, _NEW = "checkpoint.json", "checkpoint.new"
 _NAME = re.compile(r"checkpoint-(\d{6,12})")
 _MOST_BYTES = 1 << 40
 _PIECE = 1 << 22
+
+
+class NewerFormatError(StorageError):
+    """Another version has written this; it is not damaged."""
 
 
 class Savable(Protocol):
@@ -65,29 +70,58 @@ def _all_in(path: str, disk: Disk) -> list[Checkpoint]:
     return [Checkpoint(os.path.join(path, match[0]), int(match[1])) for match in matches]
 
 
-def read_checkpoint(checkpoint: Checkpoint, disk: Disk = DISK) -> tuple[dict[str, Any], dict[str, bytes]]:
+@contextlib.contextmanager
+def told_apart(where: str) -> Iterator[None]:
     """
-    Read a checkpoint and check it; its buffer, if there is one, is checked by whoever loads that.
+    Tell what is damaged, or cannot be read at all, from what a newer version has written.
+
+    :param where: What is being read
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{where} cannot be read: {error}") from error
+    except StorageError as error:
+        if "install a newer one" in str(error):
+            raise NewerFormatError(str(error)) from error
+        raise
+
+
+def read_manifest(checkpoint: Checkpoint, disk: Disk = DISK) -> dict[str, Any]:
+    """
+    Read what a checkpoint says of itself.
 
     :param checkpoint: The checkpoint
     :param disk: The disk that it is on
-    :return: What its manifest says, and its files by name
+    :return: What it says
     """
     where = os.path.join(checkpoint.path, _MANIFEST)
-    try:
+    with told_apart(where):
         said = unpack_manifest(read_whole(disk, where, 1 << 24), where)
-        if said.get("checkpoint_format") != FORMAT:
-            raise StorageError(
-                f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format "
-                f"{said.get('checkpoint_format')}; this version reads format {FORMAT}: install a newer one"
-            )
-        contents = {name: read_whole(disk, os.path.join(checkpoint.path, name), _MOST_BYTES) for name in (MODEL, STATE)}
-    except OSError as error:
-        raise StorageError(f"{checkpoint.path} cannot be read: {error}") from error
-    for name, data in contents.items():
-        if said["files"].get(name) != [len(data), checksum(data)]:
-            raise StorageError(f"{os.path.join(checkpoint.path, name)} is damaged: its size or its checksum is wrong")
-    return said, contents
+    if said.get("checkpoint_format") != FORMAT:
+        raise NewerFormatError(
+            f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format "
+            f"{said.get('checkpoint_format')}; this version reads format {FORMAT}: install a newer one"
+        )
+    return said
+
+
+def read_file(checkpoint: Checkpoint, said: Mapping[str, Any], name: str, disk: Disk = DISK) -> bytes:
+    """
+    Read a file of a checkpoint, and check it.
+
+    :param checkpoint: The checkpoint
+    :param said: What its manifest says
+    :param name: The name of the file
+    :param disk: The disk that it is on
+    :return: Its bytes
+    """
+    where = os.path.join(checkpoint.path, name)
+    with told_apart(where):
+        data = read_whole(disk, where, _MOST_BYTES)
+    if said["files"].get(name) != [len(data), checksum(data)]:
+        raise StorageError(f"{where} is damaged: its size or its checksum is wrong")
+    return data
 
 
 class CheckpointFolder:
@@ -102,6 +136,7 @@ class CheckpointFolder:
     def __init__(self, path: str, keep: int, disk: Disk = DISK) -> None:
         self.path, self.keep, self.disk = path, keep, disk
         self._lock: int | None = None
+        _OPEN.add(self)
 
     def open(self) -> None:
         """Become the one that writes, and clear away what was never finished."""
@@ -214,3 +249,16 @@ class CheckpointFolder:
                     raise
                 self._clear(inner)
         self.disk.remove_folder(path)
+
+
+_OPEN: weakref.WeakSet[CheckpointFolder] = weakref.WeakSet()
+
+
+def _leave_locks_to_the_parent() -> None:
+    for folder in list(_OPEN):
+        folder.close()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child that lives longer than its parent would hold the lock, and nobody could go on with the run.
+    os.register_at_fork(after_in_child=_leave_locks_to_the_parent)

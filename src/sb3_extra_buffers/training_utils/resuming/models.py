@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import pkgutil
@@ -23,10 +24,7 @@ _ALGORITHMS = {
         f"sb3_contrib.{name}": f"sb3_contrib:{name}"
         for name in ("CrossQ", "MaskablePPO", "QRDQN", "RecurrentPPO", "TQC", "TRPO")
     },
-    **{
-        f"sb3_extra_buffers.{name}": f"sb3_extra_buffers:{name}"
-        for name in ("CompressedRecurrentPPO", "PrioritizedDQN")
-    },
+    **{f"sb3_extra_buffers.{name}": f"sb3_extra_buffers:{name}" for name in ("CompressedRecurrentPPO", "PrioritizedDQN")},
 }
 
 
@@ -50,13 +48,15 @@ def find_algorithm(name: str, given: type[BaseAlgorithm] | None) -> type[BaseAlg
     """
     if given is not None:
         if name not in [algorithm_name(cls) for cls in given.__mro__]:
-            raise TypeError(f"the checkpoint is of {name}, but algorithm is {algorithm_name(given)}; leave it out or name that class")
+            raise TypeError(
+                f"the checkpoint is of {name}, but algorithm is {algorithm_name(given)}; leave it out or name that class"
+            )
         return given
     if name not in _ALGORITHMS:
         short = name.rpartition(".")[2]
         raise TypeError(
-            f"the checkpoint is of {name}, a class of your own; give it to resume: resume(..., algorithm={short}). By themselves, "
-            f"these are found: {', '.join(_ALGORITHMS)}"
+            f"the checkpoint is of {name}, a class of your own; give it to resume: resume(..., algorithm={short}). By "
+            f"themselves, these are found: {', '.join(_ALGORITHMS)}"
         )
     try:
         found: type[BaseAlgorithm] = pkgutil.resolve_name(_ALGORITHMS[name])
@@ -145,10 +145,8 @@ def capture_extras(model: Any) -> dict[str, Any]:
         "noise": capture(_noise_of(model)),
         "logs": _pending_logs(model),
     }
-    try:
+    with contextlib.suppress(UnsavableError):  # somebody's own: it is in SB3's file, and begins anew
         extras["action_noise"] = capture(getattr(model, "action_noise", None))
-    except UnsavableError:
-        pass  # somebody's own: it is in SB3's file, and begins anew
     return extras
 
 

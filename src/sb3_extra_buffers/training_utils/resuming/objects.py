@@ -1,8 +1,8 @@
 """
 What a live object holds, as plain values, and back into an object of the same kind.
 
-Nothing is made from a name in a file: a value goes back into the object that the program has made anew, and where there is none of
-that kind, that is an error.
+Nothing is made from a name in a file: a value goes back into the object that the program has made anew, and where there is
+none of that kind, that is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 import struct
 import types
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -57,7 +57,9 @@ def is_plain_object(value: Any) -> bool:
     cls = type(value)
     # With room for a dict and for weak references, and for nothing else.
     largest = object.__basicsize__ + 2 * struct.calcsize("P")
-    return hasattr(value, "__dict__") and cls.__basicsize__ <= largest and not any(vars(c).get("__slots__") for c in cls.__mro__)
+    return (
+        hasattr(value, "__dict__") and cls.__basicsize__ <= largest and not any(vars(c).get("__slots__") for c in cls.__mro__)
+    )
 
 
 class _Capture:
@@ -112,7 +114,7 @@ class _Capture:
         if self.bytes > _LARGEST:
             raise UnsavableError(f"with {path} it takes more than {_LARGEST >> 20} MB")
 
-    def _items(self, value: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
+    def _items(self, value: Mapping[Any, Any], path: str, depth: int) -> dict[Any, Any]:
         return {
             self.value(key, f"a key of {path}"): self.value(part, f"{path}[{key!r}]", depth + 1) for key, part in value.items()
         }

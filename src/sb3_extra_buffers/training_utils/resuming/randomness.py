@@ -20,7 +20,7 @@ def capture_randomness() -> dict[str, Any]:
         "numpy": dict(np.random.get_state(legacy=False)),
         "torch": th.get_rng_state().numpy().copy(),
     }
-    if th.cuda.is_available() and th.cuda.is_initialized():
+    if th.cuda.is_available() and th.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = [device.cpu().numpy().copy() for device in th.cuda.get_rng_state_all()]
     return state
 
