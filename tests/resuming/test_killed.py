@@ -19,7 +19,7 @@ from sb3_extra_buffers.training_utils.resuming.folder import checkpoints_in, rea
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
 
-STEPS, EVERY = 400, 20
+STEPS, EVERY = 416, 20  # a multiple of a rollout
 
 
 @pytest.fixture(autouse=True, scope="module")
