@@ -99,7 +99,7 @@ def _fill(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] | None
         frames = [load_frames(said, field.frames, saved, lost) for field, said in zip(fields, body["frames"], strict=True)]
         buffer._build_table({field.key: column for field, column in zip(fields, frames, strict=True)})
         buffer._take_values(body["values"])
-        more = buffer._more_to_save()
+        more = buffer._more_to_fill()
         groups = {"rows": buffer._columns_to_save(), **{name: {name: array} for name, array in more.items()}}
         if [said["name"] for said in body["rows"]] != list(groups):
             raise ValueError(f"it holds other arrays than {list(groups)}")
@@ -117,7 +117,7 @@ def _fill(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] | None
 def _refused_as_damaged(saved: SavedDirectory, cls: type) -> Iterator[None]:
     try:
         yield
-    except (KeyError, TypeError, ValueError, AssertionError, AttributeError, OverflowError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError) as error:
         raise StorageError(
             f"{saved.path} is damaged, or does not hold a {cls.__name__}: {error!r}; load another copy of the directory"
         ) from error

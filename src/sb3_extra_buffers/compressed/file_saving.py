@@ -89,7 +89,7 @@ class Moment:
         :param disk: The disk that it is on
         :return: How many bytes were written
         """
-        with Replacement(path, disk) as files, _shown_progress(self.nbytes, files):
+        with Replacement(path, self.nbytes, disk) as files, _shown_progress(self.nbytes, files):
             self.put_rows(files)
             self.put_frames(files)
             files.commit(self.body)
@@ -123,7 +123,7 @@ def save_buffer(buffer: Any, path: Path, disk: Disk = DISK) -> int:
             moment = Moment(buffer)
             held.close()
             return moment.save(path, disk)
-        with Replacement(path, disk) as files, _shown_progress(moment.nbytes, files):
+        with Replacement(path, moment.nbytes, disk) as files, _shown_progress(moment.nbytes, files):
             moment.put_rows(files)
             held.close()
             moment.put_frames(files)

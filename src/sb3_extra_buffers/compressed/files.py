@@ -120,6 +120,10 @@ class SavedToFiles(BaseBuffer):
         """Other arrays whose first axis is rows, by name."""
         return {}
 
+    def _more_to_fill(self) -> dict[str, Array]:
+        """Arrays for what ``_more_to_save`` gave; ``_take_more`` takes them if they are not the buffer's own."""
+        return self._more_to_save()
+
     def _values_to_save(self) -> dict[str, Any]:
         """What else there is to the state, as JSON can hold it."""
         full = bool(self.full) or self.pos >= self.buffer_size
@@ -133,7 +137,7 @@ class SavedToFiles(BaseBuffer):
         self.pos, self.full = pos, full
 
     def _take_more(self, more: Mapping[str, Array]) -> None:
-        """Take the arrays that ``_more_to_save`` gave, once they are filled; they may be copies."""
+        """Take the arrays that ``_more_to_fill`` gave, once they are filled; rows beyond those in use are zeros."""
 
     def _leave_out(self, lost: npt.NDArray[np.bool_], empty: Any) -> tuple[Any, int]:
         """

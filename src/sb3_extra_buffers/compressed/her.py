@@ -104,8 +104,10 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         return {"ep_start": self.ep_start, "ep_length": self.ep_length, **infos}
 
     def _take_more(self, more: Mapping[str, Any]) -> None:
-        start, length = self.ep_start, self.ep_length
-        if start.min() < 0 or start.max() >= self.buffer_size or length.min() < 0 or length.max() > self.buffer_size:
+        for array, most in ((self.ep_start, self.buffer_size - 1), (self.ep_length, self.buffer_size)):
+            used = array[: self.size()]
+            if not used.size or (used.min() >= 0 and used.max() <= most):
+                continue
             raise ValueError(f"episodes do not fit {self.buffer_size} rows")
         self._prepare()
 

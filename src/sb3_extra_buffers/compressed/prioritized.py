@@ -202,11 +202,12 @@ class TablePrioritized(TableNStep):
     def _more_to_save(self) -> dict[str, Any]:
         return {**super()._more_to_save(), "priorities": self.priorities}
 
+    def _more_to_fill(self) -> dict[str, Any]:
+        return {**super()._more_to_fill(), "priorities": np.zeros((self.buffer_size, self.n_envs))}
+
     def _take_more(self, more: Mapping[str, Any]) -> None:
-        shares = more["priorities"].reshape(-1)
-        if not (shares.min() >= 0 and shares.max() <= LARGEST_SHARE):  # also false for NaN
-            raise ValueError("priorities must be finite and not negative")
-        self._tree.__setstate__({"leaves": shares})
+        shares = more["priorities"][: self.size()].reshape(-1)
+        self._tree.set(np.arange(len(shares)), shares)
 
     def reset(self) -> None:
         """Forget all transitions and their priorities, in one step."""

@@ -149,7 +149,7 @@ class TableReplay(TableBuffer):
         for row in left:
             reading = self._table.begin_read(np.full(self.n_envs, row), envs, None, self.__dict__)
             empty._table.append(reading.finish(), empty.__dict__)
-        more, moved = self._more_to_save(), empty._more_to_save()
+        more, moved = self._more_to_save(), empty._more_to_fill()
         for name, array in more.items():
             moved[name][: len(left)] = array[left]
         empty._take_values({**self._values_to_save(), "pos": empty.pos, "full": empty.full})

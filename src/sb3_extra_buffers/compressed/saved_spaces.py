@@ -32,7 +32,7 @@ def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
     elif type(space) is spaces.MultiDiscrete:
         said |= {"nvec": to_json(space.nvec), "start": to_json(space.start), "dtype": np.dtype(space.dtype).str}
     elif type(space) is spaces.MultiBinary:
-        said["shape"] = list(space.shape)
+        said["n"] = int(space.n) if isinstance(space.n, (int, np.integer)) else list(space.shape)
     else:
         raise TypeError(
             f"{space} cannot be saved to a file, which holds spaces of the classes Box, Discrete, MultiDiscrete, MultiBinary "
@@ -55,7 +55,9 @@ def make_space(said: Any) -> spaces.Space[Any]:
             raise ValueError("the keys of a Dict space are not what they should be")
         return spaces.Dict(OrderedDict(parts))
     if kind == "MultiBinary":
-        return spaces.MultiBinary(_bounded(make_shape(said["shape"]), 1))
+        is_number = type(said["n"]) is int
+        shape = _bounded(make_shape([said["n"]] if is_number else said["n"]), 1)
+        return spaces.MultiBinary(shape[0] if is_number else shape)
     dtype: Any = make_dtype(said["dtype"]).type
     if kind == "Box":
         shape = make_shape(said["shape"])

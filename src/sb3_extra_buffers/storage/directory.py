@@ -1,4 +1,4 @@
-"""A directory that is replaced as a whole: files that never change, and a manifest that says which of them count."""
+"""A directory that is replaced as a whole: packs of bytes that never change, and a manifest that says what in them counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.disk import DISK, Disk, read_bytes, read_whole, write_whole
+from sb3_extra_buffers.storage.disk import DISK, Disk, read_bytes, read_whole, write_all
 from sb3_extra_buffers.storage.errors import StorageError
 
 FORMAT = 1
@@ -19,16 +19,19 @@ MANIFEST = "manifest.json"
 
 _MAGIC = "sb3-extra-buffers"
 _NEW, _OLD = "manifest.new", "manifest.old"
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}\.(chunk|rows|infos)")
+_PACK = re.compile(r"([0-9]{10})\.pack")
 _END = re.compile(rb',"checksum":"([0-9a-f]{8})"\}\n')
 _END_BYTES = len(b',"checksum":"00000000"}\n')
 _MOST_MANIFEST = 1 << 28
-_HANDLES = 64  # files that wait to be synced
+_SMALLEST_PACK = 8 << 20
+_PACKS = 8  # of a state that is written at once
 
 
-class SavedFile(NamedTuple):
-    """What a manifest says of a file."""
+class Part(NamedTuple):
+    """Where in the packs some bytes are."""
 
+    pack: str
+    offset: int
     size: int
     sum: int
 
@@ -112,7 +115,8 @@ class SavedDirectory:
                 f"{self.path} has no {MANIFEST}: it is not a saved buffer, or the first save to it was never finished"
             ) from None
         self.body = unpack_manifest(data, where)
-        self.files = _check_files(self.body.get("files"), where)
+        self.parts = _check_parts(self.body, where)
+        self._packs: dict[str, Any] = {}
         self._data = data
 
     def has_changed(self) -> bool:
@@ -126,46 +130,35 @@ class SavedDirectory:
         except OSError:
             return True
 
-    def map(self, name: Any) -> Any:
+    def read(self, name: Any) -> memoryview:
         """
-        Map a file to memory, and check it.
+        Read a part, and check it.
 
         :param name: Its name
-        :return: Read-only memory
+        :return: Its bytes, mapped to memory where that is possible
         """
-        return self._checked(name, maps=True)
-
-    def read(self, name: Any) -> bytes:
-        """
-        Read a file, and check it.
-
-        :param name: Its name
-        :return: Its bytes
-        """
-        data: bytes = self._checked(name, maps=False)
+        part = self.parts.get(name) if isinstance(name, str) else None
+        if part is None:
+            raise StorageError(f"{self.path} is damaged: its {MANIFEST} does not know {name!r}; load another copy")
+        path = os.path.join(self.path, part.pack)
+        if part.pack not in self._packs:
+            try:
+                self._packs[part.pack] = memoryview(self._bytes_of(path))
+            except FileNotFoundError:
+                raise DamagedFileError(f"{path} is missing; {_REPAIR}") from None
+            except OSError as error:
+                raise DamagedFileError(f"{path} cannot be read ({error.strerror or error}); {_REPAIR}") from error
+        data: memoryview = self._packs[part.pack][part.offset : part.offset + part.size]
+        if len(data) != part.size:
+            raise DamagedFileError(f"{path} is cut short: {name} is missing; {_REPAIR}")
+        if checksum(data) != part.sum:
+            raise DamagedFileError(f"{path} is damaged: the checksum of {name} is wrong; {_REPAIR}")
         return data
 
-    def _checked(self, name: Any, maps: bool) -> Any:
-        said = self.files.get(name) if isinstance(name, str) else None
-        if said is None:
-            raise StorageError(f"{self.path} is damaged: its {MANIFEST} does not list {name!r}; load another copy")
-        path = os.path.join(self.path, name)
-        try:
-            data = self._bytes_of(path, said.size, maps)
-        except FileNotFoundError:
-            raise DamagedFileError(f"{path} is missing; {_REPAIR}") from None
-        except OSError as error:
-            raise DamagedFileError(f"{path} cannot be read ({error.strerror or error}); {_REPAIR}") from error
-        if checksum(data) != said.sum:
-            raise DamagedFileError(f"{path} is damaged: its checksum is wrong; {_REPAIR}")
-        return data
-
-    def _bytes_of(self, path: str, wanted: int, maps: bool) -> Any:
+    def _bytes_of(self, path: str) -> Any:
         handle, size = self.disk.open(path)
         try:
-            if size != wanted:
-                raise DamagedFileError(f"{path} has {size} bytes, and {wanted} were saved; {_REPAIR}")
-            if maps and size:
+            if size:
                 with contextlib.suppress(OSError):  # there may be no mappings here, or too many
                     return self.disk.map(handle, size)
             return read_bytes(self.disk, handle, size)
@@ -176,42 +169,57 @@ class SavedDirectory:
 _REPAIR = "load another copy of the directory, or load this one with repair=True, which leaves out what is damaged"
 
 
-def _check_files(said: Any, where: str) -> dict[str, SavedFile]:
+def _check_parts(body: Mapping[str, Any], where: str) -> dict[str, Part]:
     """Names lead nowhere but into the directory, and numbers are numbers."""
-    if not isinstance(said, dict):
-        raise StorageError(f"{where} is damaged: it lists no files; load another copy of the directory")
-    found = {}
-    for name, numbers in said.items():
-        right = _NAME.fullmatch(name) and isinstance(numbers, list) and [type(number) for number in numbers] == [int, int]
-        if not right or not (0 <= numbers[0] < 1 << 62 and 0 <= numbers[1] < 1 << 32):
-            raise StorageError(f"{where} is damaged: {name!r} is no file that was saved; load another copy of the directory")
-        found[name] = SavedFile(*numbers)
-    return found
+    packs, parts, found = body.get("packs"), body.get("parts"), {}
+    if isinstance(packs, list) and isinstance(parts, dict) and all(_is_pack(pack) for pack in packs):
+        for name, numbers in parts.items():
+            if not isinstance(numbers, list) or [type(number) for number in numbers] != [int] * 4 or min(numbers) < 0:
+                break
+            place, offset, size, expected = numbers
+            if place >= len(packs) or max(offset, size) >= 1 << 62 or expected >= 1 << 32:
+                break
+            found[name] = Part(packs[place], offset, size, expected)
+        else:
+            return found
+    raise StorageError(f"{where} is damaged: it does not say what is where; load another copy of the directory")
+
+
+def _is_pack(name: Any) -> bool:
+    return isinstance(name, str) and _PACK.fullmatch(name) is not None
 
 
 class Replacement:
     """
     A new state of a directory, on its way. The old one counts until ``commit``, and after a failure.
 
-    Files are written and synced before the manifest that names them, and the manifest before it takes the place of the old
-    one; what no manifest names any more is removed after that. So whenever a process or a machine stops, one of the two states
-    is there. A file that the old state has under the same name is the same, and is not written again.
+    What is new goes to packs that are synced before the manifest that names them, and the manifest is synced before it takes
+    the place of the old one; packs that no manifest names any more are removed after that. So whenever a process or a machine
+    stops, one of the two states is there. A part that the old state has under the same name is the same, and is not written
+    again. A pack of which less than half still counts is written anew, so a directory takes at most twice what is in it.
+
+    One file for all that is new, as each one that has to be synced takes its time, whatever is in it.
 
     :param path: The directory; it is made if it is not there
+    :param nbytes: How much there is going to be; a large state has several packs, so that the old ones are not all kept for a
+        little that still counts
     :param disk: The disk that it is on
     """
 
-    def __init__(self, path: str | os.PathLike[str], disk: Disk = DISK) -> None:
+    def __init__(self, path: str | os.PathLike[str], nbytes: int = 0, disk: Disk = DISK) -> None:
         self.path, self.disk = os.fspath(path), disk
         self.bytes_written = 0
         """How many bytes were new."""
         self.on_put: Callable[[int], Any] = lambda size: None
-        """Called with the bytes of each file that is in the new state."""
-        self._files: dict[str, SavedFile] = {}
-        self._old: dict[str, SavedFile] = {}
+        """Called with the bytes of each part of the new state."""
+        self._pack_bytes = max(_SMALLEST_PACK, nbytes // _PACKS)
+        self._parts: dict[str, Part] = {}
+        self._old: dict[str, Part] = {}
+        self._sizes: dict[str, int] = {}
         self._has_old = self._made_folder = self._replacing = False
         self._written: list[str] = []
-        self._unsynced: list[int] = []
+        self._handle: int | None = None
+        self._offset = 0
         self._lock: int | None = None
 
     def __enter__(self) -> Replacement:
@@ -230,35 +238,44 @@ class Replacement:
             pass
         try:
             self._lock = self.disk.lock(self.path)
+            names = self.disk.names_in(self.path)
         except NotADirectoryError:
             raise FileExistsError(f"{self.path} is not a directory; save to another path") from None
         except BlockingIOError:
             raise BlockingIOError(f"{self.path} is being written by another process or thread; wait for it") from None
-        names = self.disk.names_in(self.path)
         self._has_old = MANIFEST in names
         if self._has_old:
-            self._old = self._known_files(names)
-        elif strange := sorted(name for name in names if not _is_ours(name)):
+            self._old = self._known_parts()
+        elif strange := sorted(name for name in names if not _is_left_over(name)):
             raise FileExistsError(
                 f"{self.path} is not a saved buffer, and holds {strange[0]!r}; save to another path, or to an empty directory"
             )
         self._there = set(names)
+        self._next = 1 + max([int(name[:10]) for name in names if _is_pack(name)], default=0)
 
-    def _known_files(self, names: Iterable[str]) -> dict[str, SavedFile]:
-        """Files of the old state; none where it is damaged, as nothing of it can be trusted then."""
+    def _known_parts(self) -> dict[str, Part]:
+        """Parts of the old state; none where it is damaged, as nothing of it can be trusted then."""
         where = os.path.join(self.path, MANIFEST)
         try:
-            data = read_whole(self.disk, where, _MOST_MANIFEST)
-            old = _check_files(unpack_manifest(data, where).get("files"), where)
+            parts = _check_parts(unpack_manifest(read_whole(self.disk, where, _MOST_MANIFEST), where), where)
         except StorageError as error:
             if "install a newer one" in str(error):
                 raise
             return {}
-        return {name: old[name] for name in names if name in old}
+        self._sizes = {pack: self._size_of(pack) for pack in {part.pack for part in parts.values()}}
+        return {name: part for name, part in parts.items() if part.offset + part.size <= self._sizes[part.pack]}
+
+    def _size_of(self, pack: str) -> int:
+        try:
+            handle, size = self.disk.open(os.path.join(self.path, pack))
+        except OSError:
+            return -1
+        self.disk.close(handle)
+        return size
 
     def put(self, name: str, data: Any) -> str:
         """
-        Have a file in the new state.
+        Have a part in the new state.
 
         :param name: Its name, which no other content ever has
         :param data: Its bytes
@@ -266,50 +283,67 @@ class Replacement:
         """
         size = memoryview(data).nbytes
         self.on_put(size)
-        if name in self._files:
-            return name
-        if name in self._old and self._old[name].size == size == self._size_of(name):
-            self._files[name] = self._old[name]
-            return name
-        path = os.path.join(self.path, name)
-        if name in self._there:  # left behind by a save that was cut short, or damaged
-            self.disk.remove(path)
-        self._unsynced.append(write_whole(self.disk, path, [data]))
-        self._written.append(name)
-        self._files[name] = SavedFile(size, checksum(data))
-        self.bytes_written += size
-        if len(self._unsynced) == _HANDLES:
-            self._sync_files()
+        if name not in self._parts:
+            old = self._old.get(name)
+            self._parts[name] = old if old is not None and old.size == size else self._write(data, size)
         return name
 
-    def _size_of(self, name: str) -> int:
-        try:
-            handle, size = self.disk.open(os.path.join(self.path, name))
-        except OSError:
-            return -1
-        self.disk.close(handle)
-        return size
+    def _write(self, data: Any, size: int) -> Part:
+        if self._handle is not None and self._offset >= self._pack_bytes:
+            self._finish_file()
+        if self._handle is None:
+            self._begin_file(f"{self._next:010d}.pack")
+            self._next += 1
+        assert self._handle is not None
+        write_all(self.disk, self._handle, data)
+        part = Part(self._written[-1], self._offset, size, checksum(data))
+        self._offset += size
+        self.bytes_written += size
+        return part
 
-    def _sync_files(self) -> None:
-        while self._unsynced:
-            self.disk.sync(self._unsynced[-1])
-            self.disk.close(self._unsynced.pop())
+    def _begin_file(self, name: str) -> None:
+        self._written.append(name)
+        self._handle, self._offset = self.disk.create(os.path.join(self.path, name)), 0
+
+    def _finish_file(self) -> None:
+        if self._handle is not None:
+            self.disk.sync(self._handle)
+            handle, self._handle = self._handle, None
+            self.disk.close(handle)
+
+    def _empty_packs(self) -> None:
+        """Take what still counts out of packs most of which does not."""
+        live: dict[str, int] = {}
+        for part in self._parts.values():
+            live[part.pack] = live.get(part.pack, 0) + part.size
+        thin = {pack for pack, size in live.items() if pack not in self._written and 2 * size < self._sizes[pack]}
+        for pack in thin:
+            data = memoryview(read_whole(self.disk, os.path.join(self.path, pack), self._sizes[pack]))
+            for name, part in self._parts.items():
+                content = data[part.offset : part.offset + part.size]
+                if part.pack == pack and checksum(content) == part.sum:  # what is damaged stays where it is
+                    self._parts[name] = self._write(content, part.size)
 
     def commit(self, body: Mapping[str, Any]) -> None:
         """
         Make this the state of the directory.
 
-        :param body: What the manifest says, besides the files
+        :param body: What the manifest says, besides where parts are
         """
         new, old, manifest = (os.path.join(self.path, name) for name in (_NEW, _OLD, MANIFEST))
-        data = pack_manifest({**body, "files": self._files})
-        self._sync_files()
+        self._empty_packs()
+        self._finish_file()
+        packs = sorted({part.pack for part in self._parts.values()})
+        places = {pack: place for place, pack in enumerate(packs)}
+        parts = {name: (places[part.pack], *part[1:]) for name, part in self._parts.items()}
+        data = pack_manifest({**body, "packs": packs, "parts": parts})
         for name in {_NEW, _OLD} & self._there:
             self.disk.remove(os.path.join(self.path, name))
-        self._written.append(_NEW)
-        self._unsynced.append(write_whole(self.disk, new, [data]))
+        self._begin_file(_NEW)
+        assert self._handle is not None
+        write_all(self.disk, self._handle, data)
         self.bytes_written += len(data)
-        self._sync_files()
+        self._finish_file()
         if self._made_folder:
             self.disk.sync_folder(os.path.dirname(os.path.abspath(self.path)))
         if self._has_old:
@@ -321,29 +355,31 @@ class Replacement:
         self.disk.sync_folder(self.path)
         self._replacing = self._made_folder = False
         self._written = []
-        self._remove([name for name in self.disk.names_in(self.path) if _is_ours(name) and name not in self._files])
+        with contextlib.suppress(OSError):  # the next save tries again
+            self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        for handle in self._unsynced:
+        if self._handle is not None:
             with contextlib.suppress(OSError):
-                self.disk.close(handle)
+                self.disk.close(self._handle)
         if self._replacing:
-            # Nobody knows which manifest is on the disk, so the files of both stay. What can be seen is the old one.
+            # Nobody knows which manifest is on the disk, so the packs of both stay. What can be seen is the old one.
             with contextlib.suppress(OSError):
                 if self._has_old:
                     self.disk.replace(os.path.join(self.path, _OLD), os.path.join(self.path, MANIFEST))
                 else:
                     self.disk.remove(os.path.join(self.path, MANIFEST))
         elif error is not None:
-            self._remove([*self._written, *([_OLD] if self._written[-1:] == [_NEW] else [])])
+            self._remove([*self._written, *([_OLD] if _NEW in self._written else [])])
             if self._made_folder:
                 with contextlib.suppress(OSError):
                     self.disk.remove_folder(self.path)
         if self._lock is not None:
-            self.disk.close(self._lock)
+            with contextlib.suppress(OSError):
+                self.disk.close(self._lock)
             self._lock = None
         if isinstance(error, OSError) and error.errno is not None:
-            stays = "what was saved there before is still there" if self._has_old else "nothing was left behind"
+            stays = "what was saved there before is still there" if self._has_old else "nothing was saved"
             raise OSError(error.errno, f"saving failed: {error.strerror}; {stays}", self.path) from error
 
     def _remove(self, names: Iterable[str]) -> None:
@@ -352,6 +388,6 @@ class Replacement:
                 self.disk.remove(os.path.join(self.path, name))
 
 
-def _is_ours(name: str) -> bool:
-    """Whether a file is one that a save may have left behind."""
-    return name in (_NEW, _OLD) or _NAME.fullmatch(name) is not None
+def _is_left_over(name: str) -> bool:
+    """Whether a file may be one that a save has left behind."""
+    return name in (_NEW, _OLD) or _is_pack(name)

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable
 from typing import Any
 
 from sb3_extra_buffers.storage._core import Mapping
@@ -192,30 +191,18 @@ DISK = Disk()
 """The disk of this machine."""
 
 
-def write_whole(disk: Disk, path: str, parts: Iterable[Any]) -> int:
+def write_all(disk: Disk, handle: int, data: Any) -> None:
     """
-    Write a new file. It is not on the disk before its handle is synced.
+    Write to a file, however little of it the system takes at a time.
 
     :param disk: The disk
-    :param path: Its name; nothing may have it
-    :param parts: Bytes to write, one after the other
-    :return: The handle of the file, still open; if something fails, there is no such file
+    :param handle: Of the file
+    :param data: All the bytes
     """
-    handle = disk.create(path)
-    try:
-        for part in parts:
-            rest = memoryview(part)
-            while len(rest):
-                try:
-                    rest = rest[disk.write(handle, rest) :]
-                except InterruptedError:
-                    continue
-    except BaseException:
-        disk.close(handle)
-        with contextlib.suppress(OSError):
-            disk.remove(path)
-        raise
-    return handle
+    rest = memoryview(data)
+    while len(rest):
+        with contextlib.suppress(InterruptedError):
+            rest = rest[disk.write(handle, rest) :]
 
 
 def read_whole(disk: Disk, path: str, most: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Columns of frames in files: each chunk is a file, just as it lies in memory, and is mapped when it is loaded."""
+"""Columns of frames in a directory: chunks are there just as they lie in memory, and are mapped when they are loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def save_frames(name: str, frozen: FrozenFrames, used: int, files: Replacement) 
     """
     Save a column.
 
-    :param name: Its name, as part of a file's name
+    :param name: Its name
     :param frozen: What it held at some moment
     :param used: Rows from this one on do not count
     :param files: Where to
@@ -49,8 +49,8 @@ def _save_chunk(name: str, chunk: Chunk, files: Replacement) -> list[Any]:
     data = memoryview(chunk)
     # The header has the checksums of all that follows, so it tells whether a chunk is the same.
     mark = hashlib.blake2b(data[:_HEADER], digest_size=12).hexdigest()
-    file = files.put(f"{name}-{chunk.lap}-{chunk.first_row}-{mark}.chunk", data)
-    return [file, chunk.first_row, chunk.rows, chunk.lap]
+    part = files.put(f"{name}-{chunk.lap}-{chunk.first_row}-{mark}", data)
+    return [part, chunk.first_row, chunk.rows, chunk.lap]
 
 
 def _describe_coder(spec: CoderSpec) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def load_frames(said: Any, expected: Frames, saved: SavedDirectory, lost: list[t
     :param said: The description
     :param expected: An empty column that was made for the same observations
     :param saved: Where from
-    :param lost: Gets the rows of files that are damaged; None if that is an error
+    :param lost: Gets the rows of chunks that are damaged; None if that is an error
     :return: The column
     """
     try:
@@ -147,7 +147,7 @@ def _load_chunk(take: Any, saved: SavedDirectory, name: Any, first: int, rows: i
     """Load a chunk; returns whether it is there and undamaged."""
     try:
         try:
-            chunk = Chunk(saved.map(name))
+            chunk = Chunk(saved.read(name))
             if (chunk.first_row, chunk.rows) != (first, rows):
                 raise StorageError(f"it has {chunk.rows} rows from row {chunk.first_row} on, not {rows} from row {first} on")
             take(chunk)

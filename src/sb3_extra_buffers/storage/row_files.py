@@ -1,4 +1,4 @@
-"""Arrays whose first axis is rows, in files of some rows each: saving again writes those that have changed."""
+"""Arrays whose first axis is rows, saved in pieces of some rows each: saving again writes those that have changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def save_rows(name: str, arrays: Mapping[str, Array], used: int, files: Replacem
     """
     Save arrays that are written together.
 
-    :param name: Their name, as part of a file's name
+    :param name: Their name
     :param arrays: By name; all have the same number of rows, and those of objects are alone
     :param used: How many rows count
     :param files: Where to
@@ -45,7 +45,7 @@ def save_rows(name: str, arrays: Mapping[str, Array], used: int, files: Replacem
         else:
             data = b"".join([part.tobytes() for part in parts.values()])
         mark = hashlib.blake2b(data, digest_size=12).hexdigest()
-        pieces.append(files.put(f"{name}-{first}-{mark}.{'infos' if holds_objects else 'rows'}", data))
+        pieces.append(files.put(f"{name}-{first}-{mark}", data))
     return {"name": name, "members": _describe(arrays), "used": used, "piece_rows": piece_rows, "pieces": pieces}
 
 
@@ -65,7 +65,7 @@ def load_rows(said: Any, arrays: Mapping[str, Array], saved: SavedDirectory, los
     :param said: The description
     :param arrays: The arrays, which have the right types and shapes
     :param saved: Where from
-    :param lost: Gets the rows of files that are damaged; None if that is an error
+    :param lost: Gets the rows of pieces that are damaged; None if that is an error
     """
     rows = len(next(iter(arrays.values())))
     try:
@@ -90,7 +90,7 @@ def load_rows(said: Any, arrays: Mapping[str, Array], saved: SavedDirectory, los
             lost.append((first, stop))
 
 
-def _fill(arrays: Mapping[str, Array], first: int, stop: int, data: bytes, name: str) -> None:
+def _fill(arrays: Mapping[str, Array], first: int, stop: int, data: memoryview, name: str) -> None:
     at = 0
     for array in arrays.values():
         target = array[first:stop]
@@ -105,9 +105,9 @@ def _fill(arrays: Mapping[str, Array], first: int, stop: int, data: bytes, name:
         raise DamagedFileError(f"{name} is damaged: it holds {len(data)} bytes, which are not its rows; load another copy")
 
 
-def _fill_infos(target: Array, data: bytes, name: str) -> None:
+def _fill_infos(target: Array, data: memoryview, name: str) -> None:
     try:
-        infos = json.loads(data)
+        infos = json.loads(bytes(data))
         if not isinstance(infos, list) or len(infos) != target.size:
             raise ValueError(f"{target.size} infos are expected")
     except (ValueError, RecursionError) as error:
