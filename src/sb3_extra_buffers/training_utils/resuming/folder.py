@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.directory import pack_manifest, unpack_manifest
-from sb3_extra_buffers.storage.disk import DISK, Disk, read_whole, write_whole
+from sb3_extra_buffers.storage.disk import DISK, Disk, read_whole, write_all
 
 MODEL, STATE, BUFFER = "model.zip", "state.json", "buffer.sb3x"
 FORMAT = 1
@@ -27,7 +26,6 @@ FORMAT = 1
 _MANIFEST, _NEW = "checkpoint.json", "checkpoint.new"
 _NAME = re.compile(r"checkpoint-(\d{6,12})")
 _MOST_BYTES = 1 << 40
-_PIECE = 1 << 22
 
 
 class NewerFormatError(StorageError):
@@ -56,7 +54,11 @@ def checkpoints_in(path: str, disk: Disk = DISK) -> list[Checkpoint]:
     :param disk: The disk that it is on
     :return: The newest one first
     """
-    found = [checkpoint for checkpoint in _all_in(path, disk) if _MANIFEST in disk.names_in(checkpoint.path)]
+    found = []
+    for checkpoint in _all_in(path, disk):
+        with contextlib.suppress(OSError):  # somebody is removing it, or it is no folder
+            if _MANIFEST in disk.names_in(checkpoint.path):
+                found.append(checkpoint)
     return sorted(found, key=lambda checkpoint: -checkpoint.number)
 
 
@@ -140,14 +142,7 @@ class CheckpointFolder:
 
     def open(self) -> None:
         """Become the one that writes, and clear away what was never finished."""
-        missing = []
-        parent = os.path.abspath(self.path)
-        while not os.path.lexists(parent):
-            missing.append(parent)
-            parent = os.path.dirname(parent)
-        for folder in reversed(missing):
-            self.disk.make_folder(folder)
-            self.disk.sync_folder(os.path.dirname(folder))
+        self._make_folders(os.path.abspath(self.path))
         try:
             self._lock = self.disk.lock(self.path)
         except NotADirectoryError:
@@ -160,6 +155,16 @@ class CheckpointFolder:
         for checkpoint in _all_in(self.path, self.disk):
             if checkpoint.number not in complete:
                 self._clear(checkpoint.path)
+
+    def _make_folders(self, path: str) -> None:
+        try:
+            self.disk.make_folder(path)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            self._make_folders(os.path.dirname(path))
+            self.disk.make_folder(path)
+        self.disk.sync_folder(os.path.dirname(path))
 
     def close(self) -> None:
         """Let others write."""
@@ -186,8 +191,8 @@ class CheckpointFolder:
             with contextlib.suppress(OSError):
                 self._clear(path)
             raise
-        for checkpoint in checkpoints_in(self.path, self.disk)[self.keep :]:
-            with contextlib.suppress(OSError):  # one too many does no harm, and the next one tries again
+        with contextlib.suppress(OSError):  # one too many does no harm, and the next one tries again
+            for checkpoint in checkpoints_in(self.path, self.disk)[self.keep :]:
                 self._clear(checkpoint.path)
         return written
 
@@ -213,9 +218,9 @@ class CheckpointFolder:
         return written
 
     def _write_synced(self, path: str, data: bytes) -> int:
-        view = memoryview(data)
-        handle = write_whole(self.disk, path, [view[at : at + _PIECE] for at in range(0, len(view), _PIECE)])
+        handle = self.disk.create(path)
         try:
+            write_all(self.disk, handle, data)
             self.disk.sync(handle)
         finally:
             self.disk.close(handle)
@@ -232,7 +237,7 @@ class CheckpointFolder:
             for name in names:
                 self.disk.link(os.path.join(old, name), os.path.join(new, name))
         except OSError:
-            self._clear(new)
+            self._remove_files(new)
 
     def _clear(self, path: str) -> None:
         """Remove a checkpoint, or whatever there is of it; from the first moment on, it is none any more."""
@@ -240,14 +245,17 @@ class CheckpointFolder:
             with contextlib.suppress(FileNotFoundError):
                 self.disk.remove(os.path.join(path, name))
         self.disk.sync_folder(path)
+        names = self.disk.names_in(path)
+        if BUFFER in names:
+            self._remove_files(os.path.join(path, BUFFER))
+            names.remove(BUFFER)
+        for name in names:
+            self.disk.remove(os.path.join(path, name))
+        self.disk.remove_folder(path)
+
+    def _remove_files(self, path: str) -> None:
         for name in self.disk.names_in(path):
-            inner = os.path.join(path, name)
-            try:
-                self.disk.remove(inner)
-            except OSError:  # a folder
-                if not stat.S_ISDIR(os.lstat(inner).st_mode):
-                    raise
-                self._clear(inner)
+            self.disk.remove(os.path.join(path, name))
         self.disk.remove_folder(path)
 
 
