@@ -87,6 +87,14 @@ class StopAt(BaseCallback):
         return True
 
 
+class PatientCheckpoint(ResumableCheckpoint):
+    """Waits for the disk, so that checkpoints are made at the same steps each time."""
+
+    def _on_rollout_start(self) -> None:
+        self._work.wait()
+        super()._on_rollout_start()
+
+
 def walks(n_envs: int = 2, wrap: Callable[[VecEnv], VecEnv] = lambda venv: venv, **options: Any) -> VecEnv:
     """Some environments, which nobody has seeded."""
     return wrap(make_vec_env(Walk, n_envs=n_envs, env_kwargs=options))
@@ -144,7 +152,7 @@ def stop_and_resume(
     """Start a run, stop it, forget it, resume it, and let it reach its end."""
     every = kwargs.pop("every", 40)
     callbacks = kwargs.pop("callbacks", list)
-    first = ResumableCheckpoint(path, every=every)
+    first = PatientCheckpoint(path, every=every)
     try:
         make().learn(steps, callback=[first, *callbacks(), StopAt(stop)])
     except Stopped:

@@ -145,7 +145,9 @@ class CheckpointFolder:
         self._make_folders(os.path.abspath(self.path))
         try:
             self._lock = self.disk.lock(self.path)
+            self.disk.names_in(self.path)
         except NotADirectoryError:
+            self.close()
             raise FileExistsError(f"{self.path} is not a folder; checkpoints need one of their own") from None
         except BlockingIOError:
             raise BlockingIOError(
@@ -154,7 +156,8 @@ class CheckpointFolder:
         complete = {checkpoint.number for checkpoint in checkpoints_in(self.path, self.disk)}
         for checkpoint in _all_in(self.path, self.disk):
             if checkpoint.number not in complete:
-                self._clear(checkpoint.path)
+                with contextlib.suppress(NotADirectoryError):  # somebody's file
+                    self._clear(checkpoint.path)
 
     def _make_folders(self, path: str) -> None:
         try:

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch as th
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.save_util import data_to_json, recursive_getattr, save_to_zip_file
@@ -126,7 +127,7 @@ def _noise_of(model: Any) -> dict[str, Any]:
 def _pending_logs(model: Any) -> dict[str, Any]:
     """What has been recorded and not yet been written."""
     logger = model.logger
-    plain = {name: value for name, value in logger.name_to_value.items() if isinstance(value, (int, float, str))}
+    plain = {name: value for name, value in logger.name_to_value.items() if isinstance(value, (int, float, str, np.number))}
     counts = {name: logger.name_to_count[name] for name in plain}
     excluded = {name: logger.name_to_excluded[name] for name in plain if name in logger.name_to_excluded}
     return {"value": capture(plain), "count": counts, "excluded": capture(excluded)}

@@ -101,7 +101,9 @@ def _load(
     if said["buffer"]:
         model.replay_buffer = _load_buffer(model, os.path.join(checkpoint.path, BUFFER))
     put_back_early(model, state["extras"])
-    reason = state["moment"] if state["moment"] == CUT_SHORT else put_back_envs(model.env, state["environments"])
+    reason = put_back_envs(model.env, state["environments"])
+    if state["moment"] == CUT_SHORT:  # the environments are one step ahead of what the model knows
+        reason = reason or CUT_SHORT
     if state["normalizer"] is not None:
         put_back_normalizer(model.get_vec_normalize_env(), state["normalizer"])
     if reason is not None:
