@@ -55,11 +55,12 @@ def test_an_error_is_raised_when_the_next_rollout_starts_and_nothing_is_lost(tmp
     disk.room = 10**9
     steps = ours.num_timesteps
     ours.learn(20, callback=checkpoint, reset_num_timesteps=False)
+    found = everything(ours)
     theirs = model()
     theirs.learn(20)
     theirs.learn(steps - theirs.num_timesteps, reset_num_timesteps=False)
     theirs.learn(20, reset_num_timesteps=False)
-    assert_same(everything(ours), everything(theirs))
+    assert_same(found, everything(theirs))
     assert resume(tmp_path, env=walks()).num_timesteps == ours.num_timesteps > steps
 
 
