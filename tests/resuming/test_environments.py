@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ from resuming_kit import Walk, assert_same, walks
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
 
-from sb3_extra_buffers.training_utils import ResumableEnv
+from sb3_extra_buffers.training_utils import ResumableEnv, make_env
 from sb3_extra_buffers.training_utils.resuming.environments import capture_envs, put_back_envs
 from sb3_extra_buffers.training_utils.resuming.values import values_from_bytes, values_to_bytes
 
@@ -83,6 +84,20 @@ def test_worker_processes() -> None:
     wanted = play(venv, 30, 2)
     assert put_back_envs(venv, taken) is None
     again = play(venv, 30, 2)
+    venv.close()
+    assert_same({"": [part[:-1] for part in wanted]}, {"": [part[:-1] for part in again]})
+
+
+def test_games_of_make_env_in_worker_processes() -> None:
+    pytest.importorskip("ale_py")
+    workers: Any = partial(SubprocVecEnv, start_method="fork")
+    venv = make_env("BreakoutNoFrameskip-v4", 2, workers, framestack=2, seed=1)
+    venv.reset()
+    play(venv, 40, 1)
+    taken = values_from_bytes(values_to_bytes(capture_envs(venv)))
+    wanted = play(venv, 60, 2)
+    assert put_back_envs(venv, taken) is None
+    again = play(venv, 60, 2)
     venv.close()
     assert_same({"": [part[:-1] for part in wanted]}, {"": [part[:-1] for part in again]})
 
