@@ -12,6 +12,7 @@ from file_kit import PATH, held, load, make, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sb3_extra_buffers.compressed.rings import RingOnDisk
 from sb3_extra_buffers.storage import directory
 from sb3_extra_buffers.storage.errors import StorageError
 
@@ -58,6 +59,34 @@ def found(disk: SimulatedDisk) -> Any:
         if "never finished" in str(error):
             return None
         raise
+
+
+class RingHistory(History):
+    """The same of a ring on disk."""
+
+    def __init__(self, kind: str) -> None:
+        buffer, feed = make(kind, 0)
+        self.disk = SimulatedDisk()
+        ring = RingOnDisk(buffer, PATH, None, "chunk", self.disk)
+        self.states, self.acknowledged = [held(buffer)], [len(self.disk.calls)]
+        for steps in (5, 3, 16, 11, 60, 1, 16, 16, 16, 16):
+            for _ in range(steps):
+                feed.add()
+            ring._write(everything=steps == 1)
+            ring.raise_error()
+            self.states.append(held(buffer))
+            self.acknowledged.append(len(self.disk.calls))
+        ring._stop()
+
+
+@pytest.mark.parametrize("kind", ["plain", "her"])
+def test_every_call_of_a_ring_may_be_the_last(kind: str) -> None:
+    past = RingHistory(kind)
+    assert found(past.disk) == past.states[-1]
+    for calls in range(len(past.disk.calls) + 1):
+        for seed in range(3):
+            disk = after_crash(past.disk.calls[:calls], random.Random(f"{calls} {seed}"))
+            assert found(disk) in past.expected(calls), (calls, seed)
 
 
 @pytest.mark.parametrize("kind", ["plain", "prioritized"])

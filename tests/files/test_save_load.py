@@ -400,6 +400,19 @@ def damage(path: Path, kind: str, which: int) -> None:
     (path / body["packs"][pack]).write_bytes(data)
 
 
+def test_damage_is_not_saved_again_as_if_it_were_right(tmp_path: Path) -> None:
+    """When a pack is emptied, what is damaged in it does not get another checksum."""
+    buffer, feed = make("plain", 40)
+    buffer.save(tmp_path / "b")
+    body = json.loads((tmp_path / "b" / MANIFEST).read_bytes())
+    damage(tmp_path / "b", "chunk", len(body["frames"][0]["chunks"]) - 1)
+    for _ in range(30):  # more than half of the pack does not count any more; the last chunk still does
+        feed.add()
+    buffer.save(tmp_path / "b")
+    with pytest.raises(StorageError, match="checksum"):
+        load_buffer(tmp_path / "b")
+
+
 @pytest.mark.parametrize("kind", FILE_KINDS)
 def test_repair_leaves_out_what_is_damaged(kind: str, tmp_path: Path) -> None:
     buffer, _ = make(kind, 60)

@@ -26,6 +26,7 @@ from sb3_extra_buffers import (
     CompressedRolloutBuffer,
     PrioritizedDQN,
     ResumableCheckpoint,
+    load_buffer,
     resume,
 )
 
@@ -147,6 +148,21 @@ def test_sticky_actions_and_random_frame_skips(tmp_path: Path) -> None:
     make, _ = RUNS["DQN"]
     wanted = everything(make(env()).learn(160))
     assert_same(wanted, everything(stop_and_resume(tmp_path / "run", lambda: make(env()), env, 160, 121)))
+
+
+def test_a_ring_on_disk_goes_back_to_the_checkpoint(tmp_path: Path) -> None:
+    """It was further when the run was stopped; what it held by then is played again."""
+
+    def make(env: Any, folder: str = "ring") -> Any:
+        return DQN("MlpPolicy", env, **off(replay_buffer_kwargs={"storage_dir": str(tmp_path / folder), "durability": "full"}))
+
+    uninterrupted = make(walks(), "other").learn(160)
+    wanted = everything(uninterrupted)
+    resumed = stop_and_resume(tmp_path / "run", lambda: make(walks()), walks, 160, 131)
+    assert_same(wanted, everything(resumed))
+    resumed.replay_buffer.close()
+    ring = load_buffer(tmp_path / "ring")
+    assert ring.pos == resumed.replay_buffer.pos and np.array_equal(ring.rewards, resumed.replay_buffer.rewards)
 
 
 def test_the_callback_changes_nothing(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def open_buffer(
         lost: list[tuple[int, int]] | None = [] if repair else None
         try:
             make = _check(cls, saved, device, handed_in)
-            buffer = _fill(make(), saved, lost)
+            buffer = fill_buffer(make(), saved, lost)
         except DamagedFileError:
             if saved.has_changed():  # somebody has saved another state meanwhile, and removed what this one needs
                 continue
@@ -90,7 +90,15 @@ def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str,
     return make
 
 
-def _fill(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] | None) -> Any:
+def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] | None = None) -> Any:
+    """
+    Put what was saved into an empty buffer.
+
+    :param buffer: The buffer, made with the arguments that were saved
+    :param saved: What was saved
+    :param lost: Gets the rows of what is damaged; None if that is an error
+    :return: The buffer
+    """
     body = saved.body
     with _refused_as_damaged(saved, type(buffer)):
         fields = [field for field in buffer._fields if field.is_compressed]

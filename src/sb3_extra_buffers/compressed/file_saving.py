@@ -7,17 +7,15 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 import sb3_extra_buffers
-from sb3_extra_buffers.compressed.files import OWN, Array, Path, our_class
+from sb3_extra_buffers.compressed.files import OWN, WHERE, Path, our_class
 from sb3_extra_buffers.compressed.saved_spaces import describe_space
 from sb3_extra_buffers.storage.directory import Replacement
 from sb3_extra_buffers.storage.disk import DISK, Disk
 from sb3_extra_buffers.storage.frame_files import save_frames
 from sb3_extra_buffers.storage.frames import FrozenFrames
 from sb3_extra_buffers.storage.json_values import to_json
-from sb3_extra_buffers.storage.row_files import save_rows
+from sb3_extra_buffers.storage.row_files import RowPieces
 
 _COPIED_BYTES = 48 << 20  # of plain arrays; more than that is written while adding has to wait
 _SHOWN_BYTES = 1 << 30
@@ -28,15 +26,18 @@ class Moment:
     What a buffer held at one moment. Compressed observations never change, so only plain arrays are copied.
 
     :param buffer: The buffer; its lock is held
-    :param copies: Whether to copy; else the lock has to be held until all is saved
+    :param copies: Whether to copy; else the lock has to be held until ``put_rows`` has returned
+    :param before: An earlier moment of the same buffer that was saved to the same directory: of rows that were not added
+        since, only arrays that change later are looked at
     """
 
-    def __init__(self, buffer: Any, copies: bool = True) -> None:
-        cls = type(buffer)
-        ours = our_class(cls)
+    def __init__(self, buffer: Any, copies: bool = True, before: Moment | None = None) -> None:
+        cls, ours = type(buffer), our_class(type(buffer))
         values = buffer._values_to_save()
         self.used: int = buffer.buffer_size if values["full"] else values["pos"]
-        self.body = {
+        self.pos: int = values["pos"]
+        self.appended: int = buffer._table.appended
+        self.body: dict[str, Any] = {
             "version": sb3_extra_buffers.__version__,
             "class": ours.__name__,
             "subclass": None if cls is ours else f"{cls.__module__}.{cls.__qualname__}",
@@ -48,17 +49,26 @@ class Moment:
             },
         }
         self.frames = [(field.key, FrozenFrames(field.frames)) for field in buffer._fields if field.is_compressed]
-        more = {name: {name: array} for name, array in buffer._more_to_save().items()}
-        self.groups: dict[str, dict[str, Array]] = {"rows": buffer._columns_to_save(), **more}
-        self.plain_bytes = sum(part[: self.used].nbytes for group in self.groups.values() for part in group.values())
-        if copies:
-            for group in self.groups.values():
-                group.update({name: _copy_of_rows(part, self.used) for name, part in group.items()})
+        arrays = {"rows": buffer._columns_to_save(), **{name: {name: part} for name, part in buffer._more_to_save().items()}}
+        self.plain_bytes: int = sum(part[: self.used].nbytes for group in arrays.values() for part in group.values())
+        changed = None if before is None else _rows_since(before, self, buffer.buffer_size)
+        self.rows: dict[str, RowPieces] = {
+            name: RowPieces(
+                name,
+                group,
+                self.used,
+                copies,
+                None if before is None else before.rows[name],
+                None if name in buffer._changing else changed,
+            )
+            for name, group in arrays.items()
+        }
 
     @property
     def nbytes(self) -> int:
         """Bytes that there are to be saved."""
-        return self.plain_bytes + sum(len(chunk) for _, frozen in self.frames for chunk in frozen.chunks if chunk is not None)
+        chunks = [chunk for _, frozen in self.frames for chunk in frozen.chunks]
+        return self.plain_bytes + sum(0 if chunk is None else len(chunk) for chunk in chunks)
 
     def put_rows(self, files: Replacement) -> None:
         """
@@ -66,9 +76,7 @@ class Moment:
 
         :param files: Where to
         """
-        groups = [save_rows(name, group, self.used, files) for name, group in self.groups.items() if group]
-        self.body["rows"] = groups
-        self.groups = {}
+        self.body["rows"] = [pieces.put(files) for pieces in self.rows.values()]
 
     def put_frames(self, files: Replacement) -> None:
         """
@@ -81,19 +89,30 @@ class Moment:
             for place, (key, frozen) in enumerate(self.frames)
         ]
 
-    def save(self, path: Path, disk: Disk = DISK) -> int:
+    def save(self, path: Path, disk: Disk = DISK, after: Replacement | None = None, held: bool = False) -> Replacement:
         """
         Save it to a directory.
 
         :param path: The directory
         :param disk: The disk that it is on
-        :return: How many bytes were written
+        :param after: What was saved there before, by somebody who has held the lock of the directory since
+        :param held: Whether the caller holds that lock
+        :return: What was written
         """
-        with Replacement(path, self.nbytes, disk) as files, _shown_progress(self.nbytes, files):
+        with Replacement(path, self.nbytes, disk, after, held) as files, _shown_progress(self.nbytes, files):
             self.put_rows(files)
             self.put_frames(files)
             files.commit(self.body)
-            return files.bytes_written
+        return files
+
+
+def _rows_since(before: Moment, now: Moment, rows: int) -> list[tuple[int, int]] | None:
+    """Which rows were added between two moments; None if they may be any."""
+    added = now.appended - before.appended
+    if added >= rows or (before.pos + added) % rows != now.pos % rows:  # the buffer may have been reset
+        return None
+    first = now.pos - added
+    return [(first, now.pos)] if first >= 0 else [(0, now.pos), (first + rows, rows)]
 
 
 def take_moment(buffer: Any) -> Moment:
@@ -122,20 +141,13 @@ def save_buffer(buffer: Any, path: Path, disk: Disk = DISK) -> int:
         if moment.plain_bytes <= _COPIED_BYTES:
             moment = Moment(buffer)
             held.close()
-            return moment.save(path, disk)
+            return moment.save(path, disk).bytes_written
         with Replacement(path, moment.nbytes, disk) as files, _shown_progress(moment.nbytes, files):
             moment.put_rows(files)
             held.close()
             moment.put_frames(files)
             files.commit(moment.body)
             return files.bytes_written
-
-
-def _copy_of_rows(array: Array, used: int) -> Array:
-    """An array that is the same in the rows that count, and takes no memory for others."""
-    copied = np.empty_like(array)
-    copied[:used] = array[:used]
-    return copied
 
 
 def _arguments_to_save(buffer: Any, ours: type) -> dict[str, Any]:
@@ -150,7 +162,7 @@ def _options_to_save(options: Mapping[str, Any]) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         return {key: plain(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
-    return {name: to_json(plain(value), f"the option {name}") for name, value in options.items()}
+    return {name: to_json(plain(value), f"the option {name}") for name, value in options.items() if name not in WHERE}
 
 
 @contextlib.contextmanager

@@ -48,10 +48,14 @@ _ATTRIBUTES = """
     hidden_state_shape hidden_states_pi cell_states_pi hidden_states_vf cell_states_vf seq_start_indices seq_end_indices
     pad pad_and_flatten
     _options _lock _table _fields _n_observed _beta_schedule _beta _highest_share _tree _current_ep_start _starts_before _valid
-    _mask_column _shared
+    _mask_column _shared _ring
 """
 OWN = frozenset(_ATTRIBUTES.split())
 """Attributes of our classes, and of SB3's: the arguments of constructors and what is in the files tell what they are."""
+
+
+WHERE = ("storage_dir", "max_memory", "durability")
+"""Options that say where a buffer is, not what it holds."""
 
 
 class SavedToFiles(BaseBuffer):
@@ -59,6 +63,8 @@ class SavedToFiles(BaseBuffer):
 
     _handed_in: ClassVar[tuple[str, ...]] = ()
     """Arguments that ``load`` takes, as a file cannot hold all that they may be."""
+    _changing: ClassVar[tuple[str, ...]] = ()
+    """Of ``_more_to_save``, what changes in rows that were added long ago."""
     _wraps: ClassVar[bool]
     _lock: StoreLock
     _fields: list[Field]

@@ -21,7 +21,7 @@ from sb3_extra_buffers.storage.valid_slots import ValidSlots
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sb3_extra_buffers.compressed.options import CompressionOptions
+    from sb3_extra_buffers.compressed.options import ReplayOptions
 
 
 class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
@@ -32,7 +32,9 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     dict for every slot, as in SB3, and no look at every slot for every sample.
     """
 
+    _makes_more: ClassVar[bool] = True
     _handed_in: ClassVar[tuple[str, ...]] = ("env",)
+    _changing: ClassVar[tuple[str, ...]] = ("ep_start", "ep_length")
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         n_sampled_goal: int = 4,
         goal_selection_strategy: GoalSelectionStrategy | str = "future",
         copy_info_dict: bool = False,
-        **options: Unpack[CompressionOptions],
+        **options: Unpack[ReplayOptions],
     ) -> None:
         what = buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage
         super().__init__(*what, handle_timeout_termination, **options)
@@ -64,6 +66,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         if copy_info_dict:
             self.infos = np.full(shape, {}, dtype=object)
         self._prepare()
+        self._open_ring()
 
     def _prepare(self) -> None:
         self._valid = ValidSlots(self.ep_length)

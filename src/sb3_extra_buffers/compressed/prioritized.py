@@ -25,7 +25,7 @@ from sb3_extra_buffers.storage.sum_tree import SumTree
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sb3_extra_buffers.compressed.options import CompressionOptions
+    from sb3_extra_buffers.compressed.options import ReplayOptions
 
 ANNEALED_BETA: LinearSchedule = LinearSchedule(0.4, 1.0, end_fraction=1.0)
 """From 0.4 to 1 over the training, as in the paper."""
@@ -52,6 +52,7 @@ class PrioritizedReplayBufferSamples(NamedTuple):
 class TablePrioritized(TableNStep):
     """Mixin for replay buffers with priorities, over one step or more."""
 
+    _makes_more: ClassVar[bool] = True
     _handed_in: ClassVar[tuple[str, ...]] = ("beta",)
 
     def __init__(
@@ -69,7 +70,7 @@ class TablePrioritized(TableNStep):
         alpha: float = 0.6,
         beta: float | Schedule = ANNEALED_BETA,
         eps: float = 1e-6,
-        **options: Unpack[CompressionOptions],
+        **options: Unpack[ReplayOptions],
     ) -> None:
         if not 0 <= alpha < math.inf:
             raise ValueError(f"alpha is {alpha}; it must be a finite number, 0 or more")
@@ -85,6 +86,7 @@ class TablePrioritized(TableNStep):
         self.beta = beta(1.0) if callable(beta) else beta
         self._highest_share = 1.0
         self._tree = SumTree(self.buffer_size * self.n_envs)
+        self._open_ring()
 
     @property
     def beta(self) -> float:

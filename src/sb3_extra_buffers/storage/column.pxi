@@ -401,6 +401,20 @@ cdef class FrameColumn:
         finally:
             self._end_change()
 
+    def exchange(self, Chunk chunk not None, Chunk copy not None):
+        """
+        Put a copy of a sealed chunk in its place, such as one that is mapped from a file; what the ring has left stays so.
+
+        :param chunk: The chunk
+        :param copy: The same bytes, elsewhere
+        """
+        self._begin_change()
+        try:
+            if ft_column_exchange(self._column, chunk._held(), copy._held()) != FT_OK:
+                raise StorageError("a chunk can be exchanged for a copy of itself only")
+        finally:
+            self._end_change()
+
     def resume(self, data not None):
         """
         Go on with the rows of a chunk that was open when it was saved.

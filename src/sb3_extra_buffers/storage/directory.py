@@ -130,6 +130,18 @@ class SavedDirectory:
         except OSError:
             return True
 
+    @classmethod
+    def of(cls, state: Replacement) -> SavedDirectory:
+        """
+        Read from what was just committed.
+
+        :param state: The state
+        :return: The directory; it knows parts only
+        """
+        saved = object.__new__(cls)
+        saved.path, saved.disk, saved.body, saved.parts, saved._packs = state.path, state.disk, {}, state._parts, {}
+        return saved
+
     def read(self, name: Any) -> memoryview:
         """
         Read a part, and check it.
@@ -204,9 +216,18 @@ class Replacement:
     :param nbytes: How much there is going to be; a large state has several packs, so that the old ones are not all kept for a
         little that still counts
     :param disk: The disk that it is on
+    :param after: What was committed before this, by somebody who has held the lock of the directory since
+    :param held: Whether the caller holds that lock
     """
 
-    def __init__(self, path: str | os.PathLike[str], nbytes: int = 0, disk: Disk = DISK) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nbytes: int = 0,
+        disk: Disk = DISK,
+        after: Replacement | None = None,
+        held: bool = False,
+    ) -> None:
         self.path, self.disk = os.fspath(path), disk
         self.bytes_written = 0
         """How many bytes were new."""
@@ -221,6 +242,9 @@ class Replacement:
         self._handle: int | None = None
         self._offset = 0
         self._lock: int | None = None
+        self._after, self._held = after, held
+        self._there: set[str] = {_OLD}
+        self._next = 1
 
     def __enter__(self) -> Replacement:
         try:
@@ -231,13 +255,17 @@ class Replacement:
         return self
 
     def _open(self) -> None:
+        if self._after is not None:
+            self._has_old, self._next = True, self._after._next
+            self._old, self._sizes = self._after._parts, dict(self._after._sizes)
+            return
         try:
             self.disk.make_folder(self.path)
             self._made_folder = True
         except FileExistsError:
             pass
         try:
-            self._lock = self.disk.lock(self.path)
+            self._lock = None if self._held else self.disk.lock(self.path)
             names = self.disk.names_in(self.path)
         except NotADirectoryError:
             raise FileExistsError(f"{self.path} is not a directory; save to another path") from None
@@ -288,6 +316,16 @@ class Replacement:
             self._parts[name] = old if old is not None and old.size == size else self._write(data, size)
         return name
 
+    def keep(self, name: str) -> str:
+        """
+        Have a part in the new state that the old one has, too.
+
+        :param name: Its name
+        :return: Its name
+        """
+        self._parts[name] = self._old[name]
+        return name
+
     def _write(self, data: Any, size: int) -> Part:
         if self._handle is not None and self._offset >= self._pack_bytes:
             self._finish_file()
@@ -308,6 +346,7 @@ class Replacement:
     def _finish_file(self) -> None:
         if self._handle is not None:
             self.disk.sync(self._handle)
+            self._sizes[self._written[-1]] = self._offset
             handle, self._handle = self._handle, None
             self.disk.close(handle)
 
@@ -338,7 +377,8 @@ class Replacement:
         parts = {name: (places[part.pack], *part[1:]) for name, part in self._parts.items()}
         data = pack_manifest({**body, "packs": packs, "parts": parts})
         for name in {_NEW, _OLD} & self._there:
-            self.disk.remove(os.path.join(self.path, name))
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.remove(os.path.join(self.path, name))
         self._begin_file(_NEW)
         assert self._handle is not None
         write_all(self.disk, self._handle, data)
@@ -355,6 +395,7 @@ class Replacement:
         self.disk.sync_folder(self.path)
         self._replacing = self._made_folder = False
         self._written = []
+        self._sizes = {pack: self._sizes[pack] for pack in packs}
         with contextlib.suppress(OSError):  # the next save tries again
             self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,41 +21,77 @@ _MOST_PIECES = 512
 _INFO_BYTES = 64  # what is reckoned for a dict
 
 
-def save_rows(name: str, arrays: Mapping[str, Array], used: int, files: Replacement) -> dict[str, Any]:
+class RowPieces:
     """
-    Save arrays that are written together.
+    Arrays that are written together, cut into pieces to be saved.
 
     :param name: Their name
     :param arrays: By name; all have the same number of rows, and those of objects are alone
     :param used: How many rows count
-    :param files: Where to
-    :return: A description, as JSON can hold it
+    :param copies: Whether pieces are copied now; else the arrays must not change until they are put
+    :param before: What was put before, of the same arrays
+    :param changed: Rows that have changed since, as ranges; None for all
     """
-    rows = len(next(iter(arrays.values())))
-    row_bytes = sum(array[:1].nbytes for array in arrays.values())
-    holds_objects = any(array.dtype.hasobject for array in arrays.values())
-    if holds_objects:
-        row_bytes = row_bytes // 8 * _INFO_BYTES
-    piece_rows = max(-(-_PIECE_BYTES // max(row_bytes, 1)), -(-rows // _MOST_PIECES), 1)
-    pieces = []
-    for first in range(0, used, piece_rows):
-        parts = {key: array[first : min(first + piece_rows, used)] for key, array in arrays.items()}
-        if holds_objects:
-            data = b"".join(_infos_of(part, key) for key, part in parts.items())
-        else:
-            data = b"".join([part.tobytes() for part in parts.values()])
-        mark = hashlib.blake2b(data, digest_size=12).hexdigest()
-        pieces.append(files.put(f"{name}-{first}-{mark}", data))
-    return {"name": name, "members": _describe(arrays), "used": used, "piece_rows": piece_rows, "pieces": pieces}
+
+    def __init__(
+        self,
+        name: str,
+        arrays: Mapping[str, Array],
+        used: int,
+        copies: bool = True,
+        before: RowPieces | None = None,
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        rows = len(next(iter(arrays.values())))
+        row_bytes = sum(array[:1].nbytes for array in arrays.values())
+        self._holds_objects = any(array.dtype.hasobject for array in arrays.values())
+        if self._holds_objects:
+            row_bytes = row_bytes // 8 * _INFO_BYTES
+        piece_rows = max(-(-_PIECE_BYTES // max(row_bytes, 1)), -(-rows // _MOST_PIECES), 1)
+        self.said: dict[str, Any] = {"name": name, "members": _describe(arrays), "used": used, "piece_rows": piece_rows}
+        self.names: list[str] = []
+        self._firsts = range(0, used, piece_rows)
+        self._pieces: dict[int, Any] = {}
+        for place, first in enumerate(self._firsts):
+            stop = min(first + piece_rows, used)
+            if before is not None and changed is not None and place < len(before.names) and not _touches(first, stop, changed):
+                self._pieces[first] = before.names[place]
+            else:
+                parts = [array[first:stop] for array in arrays.values()]
+                self._pieces[first] = self._bytes_of(parts) if copies and not self._holds_objects else parts
+                if copies and self._holds_objects:
+                    self._pieces[first] = [part.copy() for part in parts]
+
+    def _bytes_of(self, parts: Sequence[Array]) -> bytes:
+        if self._holds_objects:
+            said = [to_json(info, "infos, what environments told,") for part in parts for info in part.reshape(-1).tolist()]
+            return json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
+        return b"".join([part.tobytes() for part in parts])
+
+    def put(self, files: Replacement) -> dict[str, Any]:
+        """
+        Save them.
+
+        :param files: Where to
+        :return: A description, as JSON can hold it
+        """
+        for first in self._firsts:
+            piece = self._pieces.pop(first)
+            if isinstance(piece, str):
+                self.names.append(files.keep(piece))
+                continue
+            data = piece if isinstance(piece, bytes) else self._bytes_of(piece)
+            mark = hashlib.blake2b(data, digest_size=12).hexdigest()
+            self.names.append(files.put(f"{self.said['name']}-{first}-{mark}", data))
+        return {**self.said, "pieces": self.names}
+
+
+def _touches(first: int, stop: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(first < end and begin < stop for begin, end in ranges)
 
 
 def _describe(arrays: Mapping[str, Array]) -> list[Any]:
     return [[key, "infos" if array.dtype.hasobject else array.dtype.str, list(array.shape)] for key, array in arrays.items()]
-
-
-def _infos_of(part: Array, name: str) -> bytes:
-    said = [to_json(info, f"{name}, what environments told,") for info in part.reshape(-1).tolist()]
-    return json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
 
 
 def load_rows(said: Any, arrays: Mapping[str, Array], saved: SavedDirectory, lost: list[tuple[int, int]] | None) -> None:

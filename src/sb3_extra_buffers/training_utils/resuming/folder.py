@@ -12,8 +12,9 @@ import os
 import re
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from sb3_extra_buffers.compressed.file_saving import Moment
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.directory import pack_manifest, unpack_manifest
@@ -30,13 +31,6 @@ _MOST_BYTES = 1 << 40
 
 class NewerFormatError(StorageError):
     """Another version has written this; it is not damaged."""
-
-
-class Savable(Protocol):
-    """A buffer as it was at some moment."""
-
-    def save(self, path: str, disk: Disk = ...) -> int:
-        """Save it to a directory; what is there already is not written again."""
 
 
 class Checkpoint(NamedTuple):
@@ -175,7 +169,7 @@ class CheckpointFolder:
             self.disk.close(self._lock)
             self._lock = None
 
-    def write(self, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Savable | None) -> int:
+    def write(self, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None) -> int:
         """
         Write one more checkpoint, and remove the oldest one if there are too many.
 
@@ -200,7 +194,7 @@ class CheckpointFolder:
         return written
 
     def _fill(
-        self, path: str, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Savable | None, before: str | None
+        self, path: str, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None, before: str | None
     ) -> int:
         files = {name: [len(data), checksum(data)] for name, data in contents.items()}
         written = 0
@@ -210,7 +204,7 @@ class CheckpointFolder:
             place = os.path.join(path, BUFFER)
             if before is not None:
                 self._link(os.path.join(before, BUFFER), place)
-            written += buffer.save(place, self.disk)
+            written += buffer.save(place, self.disk).bytes_written
         manifest = pack_manifest({**said, "checkpoint_format": FORMAT, "files": files, "buffer": buffer is not None})
         written += self._write_synced(os.path.join(path, _NEW), manifest)
         # All that the manifest stands for has to be there before it is.

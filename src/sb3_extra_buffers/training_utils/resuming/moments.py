@@ -14,10 +14,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
 import sb3_extra_buffers
-from sb3_extra_buffers.compressed.file_saving import take_moment
+from sb3_extra_buffers.compressed.file_saving import Moment, take_moment
 from sb3_extra_buffers.training_utils.resuming.callback_states import capture_callbacks, put_back_callbacks
 from sb3_extra_buffers.training_utils.resuming.environments import capture_envs, capture_normalizer
-from sb3_extra_buffers.training_utils.resuming.folder import MODEL, STATE, CheckpointFolder, Savable
+from sb3_extra_buffers.training_utils.resuming.folder import MODEL, STATE, CheckpointFolder
 from sb3_extra_buffers.training_utils.resuming.models import algorithm_name, capture_extras, freeze_model, put_back_late
 from sb3_extra_buffers.training_utils.resuming.randomness import capture_randomness, put_back_randomness
 from sb3_extra_buffers.training_utils.resuming.values import values_to_bytes
@@ -45,7 +45,7 @@ class Snapshot(NamedTuple):
     said: dict[str, Any]
     state: dict[str, Any]
     model: Callable[[], bytes]
-    buffer: Savable | None
+    buffer: Moment | None
 
     def write(self, folder: CheckpointFolder) -> int:
         """

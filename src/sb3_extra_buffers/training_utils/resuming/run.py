@@ -13,7 +13,9 @@ from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.compressed.file_loading import fill_buffer
 from sb3_extra_buffers.storage import StorageError
+from sb3_extra_buffers.storage.directory import SavedDirectory
 from sb3_extra_buffers.training_utils.resuming.environments import put_back_envs, put_back_normalizer
 from sb3_extra_buffers.training_utils.resuming.folder import (
     BUFFER,
@@ -96,10 +98,12 @@ def _load(
     cls = find_algorithm(said["algorithm"], algorithm)
     venv = cls._wrap_env(maybe_make_env(env, 0), 0)
     _check_env(venv, said, checkpoint.path)
-    file = io.BytesIO(read_file(checkpoint, said, MODEL))
+    file, buffer = io.BytesIO(read_file(checkpoint, said, MODEL)), os.path.join(checkpoint.path, BUFFER)
+    if said["buffer"]:
+        _check_buffer(buffer)
     model: Any = cls.load(file, env=venv, device=device, custom_objects=custom_objects, force_reset=False)
     if said["buffer"]:
-        model.replay_buffer = _load_buffer(model, os.path.join(checkpoint.path, BUFFER))
+        model.replay_buffer = _load_buffer(model, buffer)
     put_back_early(model, state["extras"])
     reason = put_back_envs(model.env, state["environments"])
     if state["moment"] == CUT_SHORT:  # the environments are one step ahead of what the model knows
@@ -133,15 +137,28 @@ def _check_env(venv: VecEnv, said: dict[str, Any], where: str) -> None:
         raise ValueError(f"the environments do not fit {where}: {advice}, as before")
 
 
-def _load_buffer(model: Any, path: str) -> Any:
-    empty = model.replay_buffer  # SB3 has made it just now: of the right class, and with a schedule that no file holds
-    handed_in = {}
-    if isinstance(empty, HerReplayBuffer):
-        handed_in["env"] = model.env
-    if getattr(empty, "_beta_schedule", None) is not None:
-        handed_in["beta"] = empty._beta_schedule.var
+def _check_buffer(path: str) -> None:
+    """Read all of it once, before anything is made of it."""
     with told_apart(path):
-        return type(empty).load(path, device=model.device, **handed_in)
+        saved = SavedDirectory(path)
+        for name in saved.parts:
+            saved.read(name)
+
+
+def _load_buffer(model: Any, path: str) -> Any:
+    made = model.replay_buffer  # by SB3, just now: of the right class, and with a schedule that no file holds
+    with told_apart(path):
+        if made._ring is not None:  # a ring on disk, which may be further than the checkpoint: it goes back
+            made.reset()
+            fill_buffer(made, SavedDirectory(path))
+            made.flush()
+            return made
+        handed_in = {}
+        if isinstance(made, HerReplayBuffer):
+            handed_in["env"] = model.env
+        if getattr(made, "_beta_schedule", None) is not None:
+            handed_in["beta"] = made._beta_schedule.var
+        return type(made).load(path, device=model.device, **handed_in)
 
 
 def _start_new_episodes(model: Any) -> None:
