@@ -160,6 +160,7 @@ def stop_and_resume(
         first._close()
     else:
         raise AssertionError("it was to be stopped")
+    del first  # with the model, whose buffer may have a ring on disk
     gc.collect()
     np.random.rand(13), th.rand(13)
     with warnings.catch_warnings():
