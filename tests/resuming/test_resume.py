@@ -172,6 +172,26 @@ def test_steps_that_start_at_zero_again_are_a_mistake(run: Path) -> None:
         resume(run, env=walks()).learn(8, callback=ResumableCheckpoint(run))
 
 
+class Break(BaseCallback):
+    """Somebody presses Ctrl-C."""
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps > 150:
+            raise KeyboardInterrupt
+        return True
+
+
+def test_a_training_that_was_broken_off_can_be_resumed_in_the_same_process(run: Path) -> None:
+    """As in a notebook, where the callback of before is still there."""
+    model, before = resume(run, env=walks()), PatientCheckpoint(run, every=8)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(1000, callback=[before, Break()], reset_num_timesteps=False)
+    again = resume(run, env=walks())
+    assert again.num_timesteps >= 144
+    again.learn(16, callback=ResumableCheckpoint(run), reset_num_timesteps=False)
+    assert resume(run, env=walks()).num_timesteps == again.num_timesteps
+
+
 def test_another_folder_is_fine(run: Path, tmp_path: Path) -> None:
     model = resume(run, env=walks())
     model.learn(8, callback=ResumableCheckpoint(tmp_path / "branch"), reset_num_timesteps=False)

@@ -66,7 +66,8 @@ class BackgroundWork:
 _ALL: weakref.WeakSet[BackgroundWork] = weakref.WeakSet()
 
 
-def _wait_for_all() -> None:
+def wait_for_all() -> None:
+    """Wait until no work of this process is going on."""
     for work in list(_ALL):
         work.wait()
 
@@ -81,4 +82,4 @@ def _tell_of_errors() -> None:
 
 atexit.register(_tell_of_errors)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_all)
+    os.register_at_fork(before=wait_for_all)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -72,7 +73,8 @@ def _capture_callback(callback: BaseCallback) -> dict[str, Any]:
     saved: dict[str, Any] = {"attributes": attributes}
     evaluated = vars(callback).get("eval_env")
     if isinstance(evaluated, VecEnv):
-        saved["eval_env"] = capture_envs(evaluated)
+        with contextlib.suppress(OSError, EOFError):  # it may have been closed
+            saved["eval_env"] = capture_envs(evaluated)
     return saved
 
 

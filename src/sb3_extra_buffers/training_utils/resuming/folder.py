@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -132,21 +133,27 @@ class CheckpointFolder:
     def __init__(self, path: str, keep: int, disk: Disk = DISK) -> None:
         self.path, self.keep, self.disk = path, keep, disk
         self._lock: int | None = None
+        self._is_open = False
+        self._writing = threading.Lock()
         _OPEN.add(self)
 
     def open(self) -> None:
         """Become the one that writes, and clear away what was never finished."""
         self._make_folders(os.path.abspath(self.path))
+        for other in list(_OPEN):  # of a training in this process that has ended with an error, and was left behind
+            if other.disk is self.disk and os.path.abspath(other.path) == os.path.abspath(self.path):
+                other.close()
         try:
             self._lock = self.disk.lock(self.path)
             self.disk.names_in(self.path)
         except NotADirectoryError:
-            self.close()
+            self._leave()
             raise FileExistsError(f"{self.path} is not a folder; checkpoints need one of their own") from None
         except BlockingIOError:
             raise BlockingIOError(
-                f"another process or another callback writes checkpoints to {self.path}; stop it, or use another folder"
+                f"another process writes checkpoints to {self.path}; stop it, or use another folder"
             ) from None
+        self._is_open = True
         complete = {checkpoint.number for checkpoint in checkpoints_in(self.path, self.disk)}
         for checkpoint in _all_in(self.path, self.disk):
             if checkpoint.number not in complete:
@@ -164,7 +171,12 @@ class CheckpointFolder:
         self.disk.sync_folder(os.path.dirname(path))
 
     def close(self) -> None:
-        """Let others write."""
+        """Let others write, once this one is done with what it is writing."""
+        with self._writing:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._is_open = False
         if self._lock is not None:
             self.disk.close(self._lock)
             self._lock = None
@@ -178,6 +190,12 @@ class CheckpointFolder:
         :param buffer: The buffer, if there is one
         :return: How many bytes were written
         """
+        with self._writing:
+            if not self._is_open:
+                raise RuntimeError(f"another callback of this process has taken {self.path} over")
+            return self._write(said, contents, buffer)
+
+    def _write(self, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None) -> int:
         before = checkpoints_in(self.path, self.disk)
         number = 1 + max([checkpoint.number for checkpoint in _all_in(self.path, self.disk)], default=0)
         path = os.path.join(self.path, f"checkpoint-{number:06d}")
@@ -261,7 +279,7 @@ _OPEN: weakref.WeakSet[CheckpointFolder] = weakref.WeakSet()
 
 def _leave_locks_to_the_parent() -> None:
     for folder in list(_OPEN):
-        folder.close()
+        folder._leave()
 
 
 if hasattr(os, "register_at_fork"):

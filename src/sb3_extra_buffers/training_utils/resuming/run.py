@@ -16,6 +16,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from sb3_extra_buffers.compressed.file_loading import fill_buffer
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage.directory import SavedDirectory
+from sb3_extra_buffers.training_utils.resuming.background import wait_for_all
 from sb3_extra_buffers.training_utils.resuming.environments import put_back_envs, put_back_normalizer
 from sb3_extra_buffers.training_utils.resuming.folder import (
     BUFFER,
@@ -64,6 +65,7 @@ def resume(
     :return: The model
     """
     path = os.fspath(path)
+    wait_for_all()  # the last checkpoint of a training in this process may still be on its way
     found = checkpoints_in(path)
     if not found:
         raise FileNotFoundError(f"there is no complete checkpoint in {path}; start the run anew")
