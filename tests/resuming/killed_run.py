@@ -1,9 +1,7 @@
-"""A run in a process of its own, which is killed by others: ``python killed_run.py FOLDER ALGORITHM STEPS EVERY``."""
+"""A run that processes of their own begin and go on with, until they are killed."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +30,15 @@ def make(name: str) -> Any:
     return cls("MlpPolicy", env(name), seed=1, device="cpu", policy_kwargs={"net_arch": [8]}, **options)
 
 
-class Tell(BaseCallback):
-    """Count steps where others can see it, and checkpoints that are complete."""
+class Count(BaseCallback):
+    """Counts steps, and goes on counting where the process before was killed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.path = path
-        self.steps_taken = 0
+        self.steps = 0
 
     def _on_step(self) -> bool:
-        self.steps_taken += self.model.n_envs
+        self.steps += self.model.n_envs
         return True
 
 
@@ -52,15 +49,9 @@ def go(path: Path, name: str, steps: int, every: int) -> Any:
         model = resume(path, env=env(name))
     except FileNotFoundError:
         model = make(name)
-    print(f"from {model.num_timesteps}", flush=True)
-    tell = Tell(path)
+    count = Count()
     checkpoint = ResumableCheckpoint(path, every=every, keep=2)
-    model.learn(steps - model.num_timesteps, callback=[checkpoint, tell], reset_num_timesteps=False)
-    print(f"to {model.num_timesteps} {tell.steps_taken}", flush=True)
+    begins_at = model.num_timesteps
+    model.learn(steps - begins_at, callback=[checkpoint, count], reset_num_timesteps=False)
+    assert count.steps == model.num_timesteps or begins_at == model.num_timesteps, "steps were lost, or counted twice"
     return model
-
-
-if __name__ == "__main__":
-    folder, algorithm, total, often = sys.argv[1:]
-    os.makedirs(Path(folder).parent, exist_ok=True)
-    go(Path(folder), algorithm, int(total), int(often))

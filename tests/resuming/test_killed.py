@@ -28,26 +28,19 @@ def everything_is_imported() -> None:
     make("DQN")
 
 
-def child(path: Path, name: str) -> None:
-    """What runs in the process that is killed."""
-    with open(os.devnull, "w") as nothing:
-        os.dup2(nothing.fileno(), 1)
-        go(path, name, STEPS, EVERY)
-
-
-def start(path: Path, name: str) -> Any:
+def start(path: Path, name: str, steps: int) -> Any:
     """A process that has all modules already."""
-    process = multiprocessing.get_context("fork").Process(target=child, args=(path, name))
+    process = multiprocessing.get_context("fork").Process(target=go, args=(path, name, steps, EVERY))
     process.start()
     return process
 
 
-def kill_again_and_again(path: Path, name: str, kills: int, seed: int) -> None:
+def kill_again_and_again(path: Path, name: str, kills: int, seed: int, steps: int = STEPS) -> int:
     """Whatever has been written when the process dies, the run reaches its end with the right number of steps."""
     chance = random.Random(seed)
     done, seen = 0, 0
     while done < kills:
-        process = start(path, name)
+        process = start(path, name, steps)
         # Not before there is something to lose, and then at any moment of writing, removing or training.
         newest = seen
         while process.is_alive() and newest <= seen:
@@ -56,19 +49,20 @@ def kill_again_and_again(path: Path, name: str, kills: int, seed: int) -> None:
         time.sleep(chance.random() * 0.08)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-        done += 1
         if process.exitcode == 0:
             break  # it was faster
+        done += 1
         found = checkpoints_in(str(path))
         assert found and found[0].number >= newest, "a checkpoint that was complete is gone"
         read_manifest(found[0])
         seen = found[0].number
-    process = start(path, name)
+    process = start(path, name, steps)
     process.join()
     assert process.exitcode == 0
     said = read_manifest(checkpoints_in(str(path))[0])
-    assert said["num_timesteps"] == STEPS and len(checkpoints_in(str(path))) <= 2
+    assert said["num_timesteps"] == steps and len(checkpoints_in(str(path))) <= 2
     assert sorted(os.listdir(path)) == sorted(Path(found.path).name for found in checkpoints_in(str(path)))
+    return done
 
 
 @pytest.mark.parametrize("name", ["DQN", "SAC", "PPO"])
@@ -79,7 +73,7 @@ def test_killed_three_times(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["DQN", "SAC", "PPO"])
 def test_killed_twenty_times(name: str, tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path / "run", name, 20, seed=7)
+    assert kill_again_and_again(tmp_path / "run", name, 20, seed=7, steps=20 * STEPS) == 20
 
 
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path) -> None:
