@@ -45,6 +45,7 @@ CAN_TURN, INTERLEAVE, REFERENCES, PACKS = 1, 2, 4, 8
 HEADER_BYTES, FOOTER_BYTES, READ_AHEAD, BLOCK_ROWS = 152, 16, 8, 16
 KEYED, CODED, PACKED, RAW, BLOB, KEY = range(6)
 RECORD_HEADER = 8
+NO_TRANSFORM, VALUES = range(2)
 ZEROS, UNWRITTEN = -(1 << 15), -(1 << 15) + 1
 
 
@@ -105,7 +106,13 @@ class ChunkDecoder:
         head = self.head
         assert head["version"] in (1, 2) and head["size"] == len(chunk) == struct.unpack_from("<Q", chunk, len(chunk) - 16)[0]
         self.depth, self.views, self.rows = head["depth"], head["views"], head["rows"]
-        self.frame_bytes = head["outer"] * head["part"]
+        assert head["transform"] in (NO_TRANSFORM, VALUES)
+        self.by_values = head["transform"] == VALUES
+        # Elements as they are coded, and frames made of them.
+        self.item = 1 if self.by_values else head["item"]
+        smaller = head["item"] // self.item
+        self.row_bytes = head["row_bytes"] // smaller
+        self.frame_bytes = head["outer"] * head["part"] // smaller
         self.data_at = head["header_bytes"]
         self.data = chunk[self.data_at : self.data_at + head["data_bytes"]]
         self.index_at = self.data_at + head["data_bytes"] + READ_AHEAD
@@ -120,6 +127,9 @@ class ChunkDecoder:
         blocks = -(-self.rows // BLOCK_ROWS)
         counts = [[self._take("H")[0] for _ in range(blocks)] for _ in amounts]
         self.classes = [(self._take("H")[0], self._take(f"{self.views * self.depth}h")) for _ in range(head["n_classes"])]
+        self.values = [bytes(self._take(f"{head['item']}B")) for _ in range(head["tables"] // head["item"])]
+        assert len(self.values) * head["item"] == head["tables"] and len(self.values) <= 256
+        assert bool(self.values) == self.by_values
         assert self._pos == len(chunk) - FOOTER_BYTES, "there is more than belongs to it"
         self.lanes = [
             Lane(groups[i], exceptions[i], counts[i], amounts[i][2])
@@ -172,10 +182,18 @@ class ChunkDecoder:
         :param view: The view
         :return: Its bytes in C order
         """
-        numbers = self.frame_numbers(row, stream, view)
-        frames = [bytes(self.frame_bytes) if n < 0 else self.frame(stream, n) for n in numbers]
-        part = self.head["part"]
-        return b"".join(frame[at : at + part] for at in range(0, self.frame_bytes, part) for frame in frames)
+        numbers, part, size = self.frame_numbers(row, stream, view), self.head["part"], self.head["outer"] * self.head["part"]
+        frames = [bytes(size) if number < 0 else self.values_of(self.frame(stream, number)) for number in numbers]
+        return b"".join(frame[at : at + part] for at in range(0, size, part) for frame in frames)
+
+    def values_of(self, frame: bytes) -> bytes:
+        """
+        Undo the transform.
+
+        :param frame: A frame as it is coded
+        :return: As it is in an observation
+        """
+        return b"".join(self.values[place] for place in frame) if self.by_values else frame
 
     def frame(self, stream: int, number: int) -> bytes:
         """
@@ -183,7 +201,7 @@ class ChunkDecoder:
 
         :param stream: The environment
         :param number: Its number
-        :return: Its bytes
+        :return: Its bytes, as they are coded
         """
         groups = self.lanes[stream].groups
         which = max(k for k, (_, first) in enumerate(groups) if first <= number)
@@ -233,7 +251,7 @@ class ChunkDecoder:
         pos = 0
         while len(frames) < count:
             (length,) = struct.unpack_from("<H", patches, pos)
-            frame = apply_patch(patches[pos + 2 : pos + 2 + length], frame, self.head["row_bytes"])
+            frame = apply_patch(patches[pos + 2 : pos + 2 + length], frame, self.row_bytes)
             frames.append(frame)
             pos += 2 + length
         assert pos == len(patches), "there are more patches than frames"
@@ -244,7 +262,7 @@ class ChunkDecoder:
         frame = decode(self.frame_codec, blob, self.frame_bytes)
         if not self.head["flags"] & INTERLEAVE:
             return frame
-        item, planes = self.head["item"], self.head["planes"]
+        item, planes = self.item, self.head["planes"]
         values = [frame[at : at + item] for at in range(0, len(frame), item)]
         return b"".join(value for plane in range(planes) for value in values[plane::planes])
 

@@ -18,6 +18,7 @@ int main(void) {
         test_apart();
         test_chunks();
         test_failures();
+        test_values();
         printf("%s: passed\n", kernels->name);
         runs++;
     }

@@ -9,13 +9,14 @@
 static size_t most_body(const ft_rows *rows) { return 3 * rows->frame_bytes + ((size_t)64 << rows->method.shift); }
 
 size_t ft_measure_scratch(const ft_rows *rows) {
-    return 3 * rows->stride + FT_WRITE_AHEAD + (rows->method.packs ? most_body(rows) + FT_READ_AHEAD : 0);
+    return 4 * rows->stride + FT_WRITE_AHEAD + (rows->method.packs ? most_body(rows) + FT_READ_AHEAD : 0);
 }
 
 ft_scratch ft_split_scratch(const ft_rows *rows, uint8_t *memory) {
-    ft_scratch own = {memory, memory + rows->stride + FT_WRITE_AHEAD, NULL, NULL};
+    ft_scratch own = {memory, memory + rows->stride + FT_WRITE_AHEAD, NULL, NULL, NULL};
     own.pixels = own.first + rows->stride;
-    own.body = own.pixels + rows->stride;
+    own.put = own.pixels + rows->stride;
+    own.body = own.put + rows->stride;
     return own;
 }
 

@@ -3,10 +3,7 @@
 
 #include <string.h>
 
-enum {
-    BLOCK_STEP = 1 << 14, /* bytes that the block grows by at least */
-    PAGE = 4096,
-};
+enum { BLOCK_STEP = 1 << 14 }; /* bytes that the block grows by at least */
 
 size_t ft_measure_record(const ft_rows *rows, size_t patch_limit) {
     const size_t frame = rows->frame_bytes;
@@ -54,7 +51,7 @@ static bool room_for_data(ft_builder *builder, size_t bytes) {
         return true;
     }
     const size_t quarter = builder->block_bytes / 4, larger = builder->block_bytes + (quarter > BLOCK_STEP ? quarter : BLOCK_STEP);
-    return ft_resize_block(builder, ((larger > wanted ? larger : wanted) + PAGE - 1) / PAGE * PAGE);
+    return ft_resize_block(builder, ((larger > wanted ? larger : wanted) + FT_PAGE - 1) / FT_PAGE * FT_PAGE);
 }
 
 /* -- groups --------------------------------------------------------------------------------------------------------------- */
@@ -83,9 +80,8 @@ static bool room_for_group(ft_builder *builder, size_t i) {
 static int encode_frame(ft_builder *builder, const uint8_t *frame, const ft_codecs *codecs, const uint8_t **blob, size_t *size) {
     const ft_layout *layout = &builder->rows.layout;
     if (layout->interleave) {
-        uint8_t *pixels = builder->frames + (2 * layout->depth + 1) * builder->rows.stride;
-        ft_active->transpose(frame, pixels, layout->planes, ft_count_pixels(layout), layout->item);
-        frame = pixels;
+        ft_active->transpose(frame, builder->pixels, layout->planes, ft_count_pixels(layout), layout->item);
+        frame = builder->pixels;
     }
     return codecs->encode(codecs->context, FT_FRAME_CODEC, frame, builder->rows.frame_bytes, blob, size);
 }
@@ -265,12 +261,24 @@ static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, c
     return result == FT_OK ? open_group(builder, i, frame, codecs) : result;
 }
 
-int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
+int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *given, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
+    const uint8_t *frame = given;
+    if (builder->values != NULL) {
+        const uint8_t *before = of->tail_holds ? builder->rooms[i].given_tail : NULL;
+        const int mapped = ft_map_values(builder->values, given, builder->rows.frame_bytes, before, builder->rooms[i].tail, builder->coded);
+        if (mapped != FT_OK) {
+            return mapped;
+        }
+        frame = builder->coded;
+    }
     const int result = builder->rows.method.references ? store_in_group(builder, i, frame, codecs)
                                                        : store_alone(builder, i, frame, codecs);
     if (result == FT_OK) {
         ft_active->copy(builder->rooms[i].tail, frame, builder->rows.frame_bytes);
+        if (builder->values != NULL) {
+            ft_active->copy(builder->rooms[i].given_tail, given, builder->rows.given_bytes);
+        }
         of->tail_holds = true;
         of->frames++;
     }

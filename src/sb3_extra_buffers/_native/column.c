@@ -25,11 +25,13 @@ int ft_column_new(const ft_schema *schema, size_t rows, size_t chunk_rows, ft_co
     }
     column->schema = *schema;
     column->patience = PATIENCE;
+    column->next_pause = 1;
     column->rows = rows;
     column->chunk_rows = round_up(chunk_rows);
     column->blocks = round_up(rows) / FT_BLOCK_ROWS;
     column->by_block = ft_alloc(column->blocks, sizeof *column->by_block);
-    const int result = column->by_block != NULL ? ft_builder_new(schema, column->chunk_rows, &column->open) : FT_NO_MEMORY;
+    const int result = column->by_block != NULL ? ft_builder_new(schema, ft_find_transform(schema), column->chunk_rows, &column->open)
+                                                  : FT_NO_MEMORY;
     if (result != FT_OK) {
         ft_column_free(column);
         return result;
@@ -115,6 +117,8 @@ static int seal(ft_column *column) {
     if (result != FT_OK) {
         return result;
     }
+    column->pause -= column->pause > 0;
+    column->next_pause = chunk->rows.transform == VALUES ? 1 : column->next_pause;
     put_chunk(column, chunk, column->open_first);
     ft_chunk_drop(chunk); /* its blocks own it now */
     column->open_first += rows;
@@ -266,7 +270,7 @@ static int complete_row(ft_column *column, const ft_codecs *codecs) {
     return result;
 }
 
-int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
+static int stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
     const ft_rows *open = ft_builder_get_rows(column->open);
     size_t cells;
     column->completes = false;
@@ -287,7 +291,11 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     if (!belong && open->rows > 0 && (next >= column->rows || (next % FT_BLOCK_ROWS == 0 && ft_builder_is_full(column->open)))) {
         const bool goes_on = row == (next >= column->rows ? 0 : next);
         if (goes_on) { /* else the last rows may be written again, which is easier while they are open */
-            const int result = ft_seal_open(column, codecs);
+            int result = ft_seal_open(column, codecs);
+            if (result == FT_OK) {
+                result = ft_try_values(column, codecs);
+                open = ft_builder_get_rows(column->open);
+            }
             if (result != FT_OK) {
                 return result;
             }
@@ -331,6 +339,18 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     return column->completes ? ft_builder_pack_staged(column->open, codecs) : result;
 }
 
+int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
+    int result = ft_try_values(column, codecs);
+    if (result == FT_OK) {
+        result = stage(column, row, parts, n_parts, codecs);
+    }
+    while (result == FT_MANY_VALUES) { /* once more; again if that has begun another chunk, but not in one that is empty */
+        result = ft_give_up_values(column, codecs);
+        result = result == FT_OK ? stage(column, row, parts, n_parts, codecs) : result;
+    }
+    return result;
+}
+
 void ft_column_commit(ft_column *column) {
     if (column->sealed != NULL) {
         const size_t first = (size_t)column->sealed->first_row / FT_BLOCK_ROWS;
@@ -365,7 +385,7 @@ void ft_column_abort(ft_column *column) {
 
 static bool fits(const ft_column *column, const ft_chunk *chunk) {
     const ft_rows *own = ft_builder_get_rows(column->open), *other = &chunk->rows;
-    return own->obs_bytes == other->obs_bytes && own->layout.item == other->layout.item && own->n_streams == other->n_streams &&
+    return own->obs_bytes == other->obs_bytes && own->given.item == other->given.item && own->n_streams == other->n_streams &&
            own->views == other->views && own->method.references == other->method.references &&
            own->method.packs == other->method.packs;
 }

@@ -1,5 +1,6 @@
 /* Decoding cells: from rows to frames to groups, each group walked once for all that a cell wants of it. */
 #include "coders.h"
+#include "values.h"
 
 #include <string.h>
 
@@ -165,6 +166,9 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
         FT_FETCH(lane->groups + (likely < lane->n_groups ? likely * FT_GROUP_BYTES : 0));
         return;
     }
+    for (size_t at = 0; step == FT_FETCH_FRAMES && at < rows->n_values * rows->given.item; at += FT_LINE) {
+        FT_FETCH(rows->values + at);
+    }
     size_t low = SIZE_MAX, high = 0; /* the groups that are done: those of a pair lie side by side */
     for (size_t view = 0; view < rows->views && lane->n_groups > 0; view++) {
         int32_t frames[FT_MAX_DEPTH];
@@ -235,7 +239,8 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
     const size_t depth = rows->layout.depth, size = rows->frame_bytes;
     int32_t wanted[FT_MAX_VIEWS * FT_MAX_DEPTH];
     size_t order[FT_MAX_VIEWS * FT_MAX_DEPTH], count = 0;
-    bool in_order = rows->layout.outer == 1;
+    ft_put last = {NULL, own.put};
+    bool in_order = rows->layout.outer == 1 && rows->transform == NO_TRANSFORM;
     for (size_t view = 0; view < rows->views; view++) {
         if (outputs[view] == NULL) {
             continue;
@@ -247,7 +252,7 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
         for (size_t j = 0; j < depth; j++) {
             in_order = in_order && (j == 0 || frames[j] >= frames[j - 1]);
             if (frames[j] < 0) {
-                ft_put_frame(&rows->layout, NULL, j, outputs[view]);
+                ft_put_frame(&rows->given, NULL, j, outputs[view]);
                 continue;
             }
             size_t k = count++;
@@ -280,7 +285,11 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
             if (!walk_to(rows, &found, until, &next, frame)) {
                 return FT_DAMAGED;
             }
-            if (!in_place) {
+            if (rows->transform == VALUES) {
+                if (!ft_put_values(rows, frame, j, outputs[view], &last)) {
+                    return FT_DAMAGED;
+                }
+            } else if (!in_place) {
                 ft_put_frame(&rows->layout, frame, j, outputs[view]);
             }
             before = frame;

@@ -22,6 +22,12 @@ enum {
     KEY = 5,    /* the bytes of a frame that patches are on */
 };
 
+/* What is done to frames before they are coded. */
+enum {
+    NO_TRANSFORM = 0,
+    VALUES = 1, /* elements become places in a table of values */
+};
+
 enum {
     PATCH_PREFIX = 2,
     PATCH_MOST = (1 << 16) - 1,

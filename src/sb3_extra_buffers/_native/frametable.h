@@ -201,6 +201,9 @@ ft_usage ft_column_get_usage(const ft_column *column);
  * Returns FT_OK, FT_OUTSIDE, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC. */
 int ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *streams, size_t count,
                   uint8_t *const outputs[FT_MAX_VIEWS], const ft_codecs *codecs, ft_read **read);
+/* Whether the rest takes no longer than handing a lock to another thread and getting it back: a caller may as well keep the lock of
+ * its interpreter. The helper takes no part in such a read. */
+bool ft_read_is_small(const ft_read *read);
 /* Decode the rest, once: without the lock, as chunks do not change. With `threads` of 2, a helper thread takes part where the
  * output is large; codecs may be called by both. `codecs` must not be those of another call that is under way.
  * Returns FT_OK, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC; outputs are unspecified then. */

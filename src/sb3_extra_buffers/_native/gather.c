@@ -189,12 +189,18 @@ bool ft_column_can_share(const ft_column *column, size_t bytes) {
     return bytes >= WORTH_SHARING && !ft_builder_needs_codecs(column->open);
 }
 
+static size_t count_bytes(const ft_read *read) {
+    return read->count * read->obs_bytes * (read->wanted[0] + (size_t)read->wanted[1]);
+}
+
+bool ft_read_is_small(const ft_read *read) { return count_bytes(read) < WORTH_SHARING; }
+
 int ft_read_run(ft_read *read, int threads, const ft_codecs *codecs) {
     read->codecs = codecs;
     if (read->count == 0) {
         return FT_OK;
     }
-    const size_t bytes = read->count * read->obs_bytes * (read->wanted[0] + (size_t)read->wanted[1]);
+    const size_t bytes = count_bytes(read);
     const bool shared = threads > 1 && read->count > PIECE && bytes >= WORTH_SHARING && !read->for_codecs;
     read->scratch = ft_resize(NULL, shared ? 2 : 1, read->scratch_bytes);
     if (read->scratch == NULL) {

@@ -152,7 +152,7 @@ class _Recurrent(TableRollout):
             for critic, actor in self._shared.items():
                 setattr(self, critic, getattr(self, actor))
             theirs: Any = super(TableRollout, self)
-            return self._finish(theirs._get_samples(*args, **kwargs), ALL_FLOATS)
+            return self._convert_samples(theirs._get_samples(*args, **kwargs), ALL_FLOATS)
 
     def _values_to_save(self) -> dict[str, Any]:
         return {**super()._values_to_save(), "shared": list(self._shared)}

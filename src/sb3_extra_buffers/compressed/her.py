@@ -143,7 +143,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         # the length of one that has just ended may be there already.
         for env in np.flatnonzero((self.ep_length[row] > 0) & (self._current_ep_start == starts)).tolist():
             end = int(self.ep_start[row, env] + self.ep_length[row, env])
-            self._touch(row, end)
+            self._valid.mark_changed(row, end)
             self.ep_length[np.arange(row, end) % self.buffer_size, env] = 0
         self.ep_start[row] = starts
         if self.copy_info_dict:
@@ -152,16 +152,9 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
             if done[env]:
                 self._compute_episode_length(env)
 
-    def _touch(self, start: int, end: int) -> None:
-        """Say that the lengths in these rows change; ``end`` may lie past the end of the ring."""
-        last = min(end, self.buffer_size) * self.n_envs - 1
-        self._valid.touch(start * self.n_envs, last)
-        if end > self.buffer_size:
-            self._valid.touch(0, (end - self.buffer_size) * self.n_envs - 1)
-
     def _compute_episode_length(self, env_idx: int) -> None:
         start = int(self._current_ep_start[env_idx])
-        self._touch(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
+        self._valid.mark_changed(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
         super()._compute_episode_length(env_idx)
 
     def truncate_last_trajectory(self) -> None:
@@ -181,9 +174,9 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         """
         with self._lock:
             n_valid = self._valid.count()
-            if n_valid == 0 or not self._joins:
+            if n_valid == 0 or not self._reads_at_once:
                 samples = HerReplayBuffer.sample(self, batch_size, env)  # with none it says what is wrong
-                return self._finish(samples)  # type: ignore[no-any-return]
+                return self._convert_samples(samples)  # type: ignore[no-any-return]
             # Draws as SB3 does from the list of all valid slots. Of what was drawn SB3 reads and converts the real
             # transitions, then the virtual ones, and joins the tensors; all of them are read at once here, in that order.
             slots = self._valid.take(np.random.choice(n_valid, size=batch_size, replace=True))
@@ -196,16 +189,16 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
             if self.copy_info_dict:
                 infos = copy.deepcopy(self.infos[rows[virtual], envs[virtual]])
         arrays = reading.finish()
-        obs, next_obs = self._pair(arrays)
+        obs, next_obs = self._both_observations(arrays)
         actions, rewards, dones, timeouts = arrays[self._n_observed :]
         obs["desired_goal"][virtual] = next_obs["desired_goal"][virtual] = goals
         rewards[virtual] = self._virtual_rewards(next_obs["achieved_goal"][virtual], goals, infos)
         final = (dones * (1 - timeouts)).reshape(-1, 1)
         rewards = self._normalize_reward(rewards.reshape(-1, 1), env)
-        return self._finish(self._as_samples(env, obs, actions, next_obs, final, rewards))  # type: ignore[no-any-return]
+        return self._convert_samples(self._as_samples(env, obs, actions, next_obs, final, rewards))  # type: ignore[no-any-return]
 
     @property
-    def _joins(self) -> bool:
+    def _reads_at_once(self) -> bool:
         """Whether real and virtual transitions can be read at once: nobody reads them otherwise, and goals are alike."""
         cls, goals = type(self), self.observation_space.spaces
         return (

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from sb3_extra_buffers.compressed.arguments import check_mappings, explain_arguments
+from sb3_extra_buffers.compressed.arguments import explain_arguments
 
 
 class CompressionOptions(TypedDict, total=False):
@@ -89,11 +89,13 @@ def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, An
     options = {**defaults, **given}
     if options.get("output_dtype", "raw") not in ("raw", "float"):
         raise ValueError(f"output_dtype is {options['output_dtype']!r}; allowed: 'raw', 'float'")
-    check_mappings(**{name: options.get(name) for name in ("dtypes", "compression_kwargs", "decompression_kwargs")})
+    for name in ("dtypes", "compression_kwargs", "decompression_kwargs"):
+        if options.get(name) is not None and not isinstance(options[name], Mapping):
+            raise TypeError(f"{name} must be a dict, not {options[name]!r}")
     return options
 
 
-def written_out(function: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
+def signature_with_options(function: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
     """
     Make the signature of a constructor in which options stand one by one, as editors and messages show it.
 

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
 from sb3_extra_buffers.compressed.n_step import TableNStep
+from sb3_extra_buffers.compressed.options import REPLAY_DESCRIPTIONS
 from sb3_extra_buffers.compressed.replay import Integers, TableReplay
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.sum_tree import SumTree
@@ -32,6 +33,14 @@ ANNEALED_BETA: LinearSchedule = LinearSchedule(0.4, 1.0, end_fraction=1.0)
 
 # Between these no stored transition becomes unreachable and no sum of the tree overflows.
 SMALLEST_SHARE, LARGEST_SHARE = 1e-300, 1e280
+
+DESCRIPTIONS_OF_PRIORITIES = f"""
+    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
+    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
+        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
+    :param eps: Added to each priority, so that no transition is ever forgotten
+    :param n_steps: Number of steps to accumulate rewards for; 1 by default
+    :param gamma: Discount factor of these returns; not used with ``n_steps=1``{REPLAY_DESCRIPTIONS}"""
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
@@ -54,6 +63,7 @@ class TablePrioritized(TableNStep):
 
     _makes_more: ClassVar[bool] = True
     _handed_in: ClassVar[tuple[str, ...]] = ("beta",)
+    _option_descriptions: ClassVar[str] = DESCRIPTIONS_OF_PRIORITIES
 
     def __init__(
         self,
@@ -134,7 +144,7 @@ class TablePrioritized(TableNStep):
             indices = self._tree.sample(batch_size)
             shares = self._tree.leaves[indices]
             read = self._begin_samples(*np.divmod(indices, self.n_envs), env)
-        samples = self._finish(read())
+        samples = self._convert_samples(read())
         # (N * P(i)) ** -beta over the highest of the batch: the number of transitions and the total cancel out.
         weights = ((shares.min() / shares) ** self.beta).astype(np.float32).reshape(-1, 1)
         return PrioritizedReplayBufferSamples(**samples._asdict(), weights=self._tensor(weights), indices=indices)
@@ -221,13 +231,6 @@ class TablePrioritized(TableNStep):
 class PrioritizedReplayBuffer(TablePrioritized, NStepReplayBuffer):  # type: ignore[misc]
     """
     SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
-
-    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
-    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
-        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
-    :param eps: Added to each priority, so that no transition is ever forgotten
-    :param n_steps: Number of steps to accumulate rewards for
-    :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
 
     raw_below: ClassVar[int] = sys.maxsize
@@ -239,13 +242,6 @@ class CompressedPrioritizedReplayBuffer(PrioritizedReplayBuffer):
 
     It takes the arguments of ``ReplayBuffer`` and those below. Each transition, that is each row of each environment, has
     a priority of its own: new ones get the highest so far, ``update_priorities`` sets it after that.
-
-    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
-    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
-        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
-    :param eps: Added to each priority, so that no transition is ever forgotten
-    :param n_steps: Number of steps to accumulate rewards for; 1 by default
-    :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
 
     raw_below: ClassVar[int] = TableReplay.raw_below

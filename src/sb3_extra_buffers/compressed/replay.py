@@ -56,7 +56,7 @@ class TableReplay(TableBuffer):
         **options: Unpack[ReplayOptions],
     ) -> None:
         rows = max(buffer_size // n_envs, 1)
-        self._begin(rows, observation_space, action_space, device, n_envs, options)
+        self._set_up(rows, observation_space, action_space, device, n_envs, options)
         # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
         self.optimize_memory_usage = False
         self.handle_timeout_termination = handle_timeout_termination
@@ -108,7 +108,7 @@ class TableReplay(TableBuffer):
                 self._ring.raise_error()
             table, row, values = self._table, self.pos, None
             before, given = table.appended, (action, reward, done, infos)
-            observed = self._observed(obs, next_obs)
+            observed = self._observation_values(obs, next_obs)
             try:
                 values = self._values(*given)
                 table.append((*observed, *values), self.__dict__)
@@ -148,7 +148,7 @@ class TableReplay(TableBuffer):
             if not (self.pos or self.full):
                 raise ValueError("cannot sample from an empty buffer: add transitions first")
             rows = np.random.randint(0, self.buffer_size if self.full else self.pos, size=batch_size)
-        return self._finish(self._get_samples(rows, env=env))
+        return self._convert_samples(self._get_samples(rows, env=env))
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
         return self._begin_samples(batch_inds, np.random.randint(0, high=self.n_envs, size=(len(batch_inds),)), env)()
@@ -161,7 +161,7 @@ class TableReplay(TableBuffer):
     def _samples(self, arrays: tuple[Any, ...], env: VecNormalize | None) -> Any:
         """Make samples of all values of rows."""
         actions, rewards, dones, timeouts = arrays[self._n_observed :]
-        obs, next_obs = self._pair(arrays)
+        obs, next_obs = self._both_observations(arrays)
         # Only dones that are not due to time-outs.
         final = (dones * (1 - timeouts)).reshape(-1, 1)
         return self._as_samples(env, obs, actions, next_obs, final, self._normalize_reward(rewards.reshape(-1, 1), env))
@@ -172,7 +172,7 @@ class TableReplay(TableBuffer):
         kind = ReplayBufferSamples if self._fields[0].key is None else DictReplayBufferSamples
         return kind(*map(self._tensor, data))
 
-    def _pair(self, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
+    def _both_observations(self, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
         """Observations and what followed, of all values of rows."""
         return self._arrays_by_key(arrays[: self._n_observed : 2]), self._arrays_by_key(arrays[1 : self._n_observed : 2])
 

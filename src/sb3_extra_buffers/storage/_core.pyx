@@ -87,6 +87,7 @@ cdef extern from "frametable.h":
     int ft_column_resume(ft_column *, const ft_chunk *, uint64_t, uint64_t, const ft_codecs *)
     ft_usage ft_column_get_usage(const ft_column *)
     int ft_read_begin(const ft_column *, const int64_t *, const int64_t *, size_t, uint8_t *const *, const ft_codecs *, ft_read **)
+    bint ft_read_is_small(const ft_read *)
     int ft_read_run(ft_read *, int, const ft_codecs *) nogil
     void ft_read_end(ft_read *)
     bint ft_column_can_share(const ft_column *, size_t)

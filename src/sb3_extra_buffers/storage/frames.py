@@ -111,7 +111,7 @@ class Frames(FrameColumn):
         return shape, self.obs_shape, self.dtype, self.spec, (self.layout.axis, self.layout.group)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return freeze_frames(self).__reduce_ex__(protocol)
+        return FrozenFrames(self).__reduce_ex__(protocol)
 
 
 class FrozenFrames:
@@ -162,16 +162,6 @@ def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
         for name, value in sorted(options.items())
     ]
     return sum_of(numbers, types, spec.method, spec.fallback, options)
-
-
-def freeze_frames(frames: Frames) -> FrozenFrames:
-    """
-    Take all that a column holds, at one moment.
-
-    :param frames: The column
-    :return: A value that can be pickled
-    """
-    return FrozenFrames(frames)
 
 
 def restore_frames(
