@@ -70,6 +70,7 @@ int ft_builder_new(const ft_schema *schema, size_t most_rows, ft_builder **made)
         return FT_NO_MEMORY;
     }
     builder->rows.lanes = builder->lanes;
+    builder->rows.shelf = &builder->shelf;
     ft_builder_begin(builder);
     *made = builder;
     return FT_OK;
@@ -89,6 +90,8 @@ void ft_builder_free(ft_builder *builder) {
         ft_free(parts[i]);
     }
     ft_free_pages(builder->block, builder->block_bytes);
+    ft_free_pictures(builder->pictures);
+    ft_clear_shelf(&builder->shelf);
     ft_free(builder);
 }
 
@@ -101,10 +104,12 @@ void ft_builder_begin(ft_builder *builder) {
     builder->data_bytes = builder->n_classes = 0;
     builder->newest_key = -1;
     builder->is_changing = false;
+    ft_begin_pictures(builder->pictures);
+    ft_clear_shelf(&builder->shelf);
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         stream *of = &builder->streams[i];
-        *of = (stream){.key = -1, .short_groups = of->short_groups, .row_above = of->row_above};
+        *of = (stream){.key = -1, .short_groups = of->short_groups, .row_above = of->row_above, .picture = of->picture};
         ft_lane *lane = &builder->lanes[i];
         lane->n_groups = lane->n_exceptions = lane->frames = lane->open_bytes = 0;
         lane->open = NULL;
@@ -170,6 +175,7 @@ static void save_state(ft_builder *builder) {
     memcpy(builder->saved_numbers, builder->number_memory, n * numbers_of(builder) * sizeof(frame_number));
     builder->saved_data_bytes = builder->data_bytes;
     builder->saved_newest_key = builder->newest_key;
+    ft_save_pictures(builder->pictures);
     builder->saved_doubt = builder->doubt;
     builder->is_changing = true;
 }
@@ -192,6 +198,7 @@ void ft_builder_abort(ft_builder *builder) {
     memcpy(builder->number_memory, builder->saved_numbers, n * numbers_of(builder) * sizeof(frame_number));
     builder->data_bytes = builder->saved_data_bytes;
     builder->newest_key = builder->saved_newest_key;
+    ft_restore_pictures(builder->pictures);
     builder->doubt = builder->saved_doubt;
 }
 
@@ -243,7 +250,9 @@ int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_ch
     }
     ft_write_chunk(&builder->rows, first_row, lap, builder->block);
     ft_set_up_chunk(chunk, builder->block, builder->block_bytes);
-    builder->block = NULL; /* it is the chunk's now */
+    builder->block = NULL; /* it is the chunk's now, and so are tables */
+    chunk->shelf = builder->shelf;
+    builder->shelf.first = NULL;
     ft_builder_begin(builder);
     *made = chunk;
     return FT_OK;
@@ -294,9 +303,11 @@ int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size
 ft_doubt *ft_builder_get_doubt(ft_builder *builder) { return &builder->doubt; }
 
 bool ft_builder_needs_codecs(const ft_builder *builder) {
+    const bool takes_pictures = ft_takes_pictures(&builder->rows);
     size_t coded = 0;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
-        coded += !references_pay(&builder->streams[i]);
+        const stream *of = &builder->streams[i];
+        coded += !references_pay(of) && (!takes_pictures || of->picture.mode == CODED);
     }
     return builder->rows.method.packs || !builder->rows.method.references || 2 * coded > builder->rows.n_streams;
 }

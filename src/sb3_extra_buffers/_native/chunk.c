@@ -290,6 +290,7 @@ static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows
     chunk->rows.n_classes = of->classes;
     chunk->rows.classes = bytes + size - FOOTER_BYTES - of->classes * ft_count_class_bytes(rows);
     chunk->rows.lanes = chunk->lanes;
+    chunk->rows.shelf = &chunk->shelf;
     const bool ends = memcmp(bytes + size - sizeof END, END, sizeof END) == 0 && get_u64(bytes + size - FOOTER_BYTES) == size;
     return ends && read_lanes(chunk, of) ? NULL : "its index makes no sense";
 }
@@ -398,6 +399,7 @@ void ft_chunk_drop(ft_chunk *chunk) {
         if (chunk->release != NULL) {
             chunk->release(chunk->context, chunk->bytes, chunk->size);
         }
+        ft_clear_shelf(&chunk->shelf);
         ft_free(chunk);
     }
 }

@@ -9,6 +9,7 @@ typedef struct ft_scratch {
     uint8_t *frame;  /* the frame that patches are applied to, and FT_WRITE_AHEAD */
     uint8_t *first;  /* what a codec made of a blob */
     uint8_t *pixels;
+    uint8_t *work;   /* of decoders of pictures */
     uint8_t *body;   /* what the group codec made of one, and FT_READ_AHEAD */
 } ft_scratch;
 

@@ -59,6 +59,7 @@ typedef struct ft_layout {
     size_t row;      /* bytes of a row of a frame; 0 where it has only one */
     bool can_turn;   /* needs `outer` of 1, and whole planes in a part */
     bool interleave; /* codecs get the planes of a frame pixel by pixel; needs the same */
+    size_t pixel;    /* bytes of a pixel that lie side by side in a frame; 0 where that is not known. Only coders want to know */
 } ft_layout;
 
 typedef struct ft_method {

@@ -31,6 +31,7 @@ cdef ft_layout _layout_of(object layout) except *:
     result.row = layout.row_bytes
     result.can_turn = layout.turned_strides is not None
     result.interleave = layout.interleaves
+    result.pixel = layout.pixel_bytes
     layout.obs_bytes
     return result
 
