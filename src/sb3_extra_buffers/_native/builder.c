@@ -312,6 +312,14 @@ bool ft_builder_needs_codecs(const ft_builder *builder) {
     return builder->rows.method.packs || !builder->rows.method.references || 2 * coded > builder->rows.n_streams;
 }
 
+void ft_builder_count_coded(const ft_builder *builder, uint64_t coded[FT_MOST_CODERS]) {
+    for (size_t i = 0; i < builder->rows.n_streams; i++) {
+        for (size_t k = 0; k < FT_MOST_CODERS; k++) {
+            coded[k] += builder->streams[i].coded[k];
+        }
+    }
+}
+
 size_t ft_builder_count_index_bytes(const ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
     size_t bytes = rows->n_classes * ft_count_class_bytes(rows);

@@ -35,6 +35,7 @@ typedef struct stream {
     size_t key_cost;     /* bytes of all patches on it so far */
     uint32_t short_groups, row_above;
     picture_choice picture;
+    uint32_t coded[FT_MOST_CODERS]; /* frames, see ft_usage */
     /* The row that was written last. */
     uint32_t frames_before;
     unsigned written;    /* views, as bits */
@@ -116,6 +117,9 @@ void ft_put_record_header(uint8_t *record, size_t body, size_t stream, int coder
 
 /* Whether frames are pictures that can be coded here, rather than by a codec. */
 bool ft_takes_pictures(const ft_rows *rows);
+/* Whether a patch on the last frame, or on a key frame, is worth a try: not where pictures have little in common. */
+bool ft_expects_patch(const ft_builder *builder, size_t stream, const uint8_t *frame);
+bool ft_expects_key(const stream *of);
 /* Longest patch that is worth it for a stream, `limit` at most: a picture may be shorter. */
 size_t ft_limit_patch(const stream *of, size_t limit);
 /* Write the first frame of a group to the stream's record, by whichever way is the shortest. `*coder` is that, 0 where there is none;

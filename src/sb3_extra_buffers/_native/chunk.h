@@ -77,6 +77,7 @@ struct ft_chunk {
     uint64_t first_row, lap;
     uint64_t owners; /* changed by atomic steps only */
     size_t blocks;   /* of a ring that hold it */
+    uint32_t coded[FT_MOST_CODERS]; /* frames, see ft_usage */
     ft_shelf shelf;
     ft_lane lanes[];
 };
@@ -129,6 +130,8 @@ int ft_builder_pack(ft_builder *builder, const ft_codecs *codecs);
 ft_doubt *ft_builder_get_doubt(ft_builder *builder);
 /* Whether most frames have to be decoded by a codec. */
 bool ft_builder_needs_codecs(const ft_builder *builder);
+/* Add the frames of the open chunk to what was coded how. */
+void ft_builder_count_coded(const ft_builder *builder, uint64_t coded[FT_MOST_CODERS]);
 size_t ft_builder_count_index_bytes(const ft_builder *builder);
 size_t ft_builder_count_held_bytes(const ft_builder *builder);
 

@@ -180,16 +180,12 @@ void ft_make_tables(const ft_book *book, ft_tables *tables) {
         return;
     }
     make_pairs(book, tables);
-    const bool fused = book->shape.pixel == 2 || book->shape.pixel == 3;
     for (size_t k = 0; k < 256; k++) {
         for (size_t rank = 0; rank < FT_RANKS; rank++) {
             const bool listed = rank < book->below[k][0];
             const uint32_t colour = listed ? book->below[k][1 + rank] : FT_LITERAL;
-            if (fused) {
-                tables->cells[k * FT_RANKS + rank] = listed ? book->values[colour] | colour << 24 : FT_CELL_ESCAPES;
-            } else {
-                tables->colours[k * FT_RANKS + rank] = (uint16_t)(colour | (listed ? 0 : FT_ESCAPES));
-            }
+            const uint32_t value = book->shape.pixel == 1 ? colour : book->shape.pixel == 4 ? 1 : book->values[colour];
+            tables->cells[k * FT_RANKS + rank] = listed ? value | colour << 24 : FT_CELL_ESCAPES;
         }
     }
 }

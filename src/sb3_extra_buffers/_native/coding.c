@@ -158,6 +158,9 @@ static bool begin_with_patch(ft_builder *builder, size_t i, const uint8_t *frame
      * possible, and with several streams, the smallest in practice. */
     const size_t most = 2 * frame_bytes + frame_bytes / 2;
     int64_t key = of->key;
+    if (!ft_expects_key(of)) {
+        return false;
+    }
     size_t end = key >= 0 ? encode_first(builder, i, key, frame) : FT_NO_PATCH;
     size_t cost = end != FT_NO_PATCH ? of->key_cost + end - patches : SIZE_MAX;
     if (cost > most && newest >= 0 && newest != key) {
@@ -202,7 +205,9 @@ static int open_group(ft_builder *builder, size_t i, const uint8_t *frame, const
     if (!room_for_group(builder, i)) {
         return FT_NO_MEMORY;
     }
+    of->coded[KEYED]++;
     if (!begin_with_patch(builder, i, frame)) {
+        of->coded[KEYED]--;
         int coder = 0, result = FT_OK;
         size_t end = 0;
         if (!references_pay(of) || of->picture.mode != 0) {
@@ -212,8 +217,10 @@ static int open_group(ft_builder *builder, size_t i, const uint8_t *frame, const
             ft_put_record_header(builder->rooms[i].records[of->which], 0, i, coder, 0);
             of->staged = end;
         } else if (result == FT_OK) {
+            coder = KEY;
             result = begin_with_key(builder, i, frame);
         }
+        of->coded[coder]++;
         if (result != FT_OK) {
             return result;
         }
@@ -245,18 +252,21 @@ static int store_alone(ft_builder *builder, size_t i, const uint8_t *frame, cons
     memcpy(target + RECORD_HEADER, blob, size);
     set_group(builder, i, builder->streams[i].n_groups++, builder->data_bytes, builder->streams[i].frames);
     builder->data_bytes += RECORD_HEADER + size;
+    builder->streams[i].coded[coder]++;
     memset(builder->data + builder->data_bytes, 0, FT_READ_AHEAD);
     return FT_OK;
 }
 
 static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
-    if (of->tail_holds && of->group_frames > 0 && of->group_frames < 1u << builder->rows.method.shift) {
+    if (of->tail_holds && of->group_frames > 0 && of->group_frames < 1u << builder->rows.method.shift &&
+        ft_expects_patch(builder, i, frame)) {
         const size_t limit = ft_limit_patch(of, builder->patch_limit);
         const size_t end = encode_patch(builder, i, builder->rooms[i].tail, frame, of->staged, limit);
         if (end != FT_NO_PATCH) {
             of->staged = end;
             of->group_frames++;
+            of->coded[KEYED]++;
             return FT_OK;
         }
     }

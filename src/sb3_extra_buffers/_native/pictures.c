@@ -8,6 +8,7 @@ enum {
     LEAST_BYTES = 1024, /* of a frame that is worth a codebook */
     STUDY_EVERY = 8,    /* pictures of which one is counted */
     GROWING = 64,       /* pictures before which codebooks are made at powers of two, */
+    SCENE = 8,          /* pictures before a change of scene is worth another codebook */
     REVIEW_EVERY = 128, /* and after which they are made at multiples of this */
     SAMPLES = 4,        /* frames that the codes of P are made from */
     GAIN = 32,          /* a codebook is worth it if pictures get smaller by this part */
@@ -16,6 +17,8 @@ enum {
     CODEC_FIRST = 32,   /* and before it is tried first */
     REST = 16,
     CALM = 4,           /* groups after which patches are trusted again */
+    SAMPLE = 64,        /* bytes that are compared with those of the last frame, */
+    SAMPLE_EVERY = 8,   /* once in so many times as many */
     BEFORE = 2 * RECORD_NUMBER, /* what a record has before a picture */
 };
 
@@ -27,7 +30,7 @@ typedef struct craft {
     size_t book_bytes;      /* 0 while there is none */
     int64_t at, saved_at;   /* where it is in the data, -1 where it is not */
     uint32_t version, saved_version;
-    uint32_t seen, next;    /* pictures so far, and at how many a codebook is made */
+    uint32_t reviewed, next; /* pictures so far when a codebook was last made, and when one is going to be */
     uint8_t *out;           /* what it has made of a picture */
 } craft;
 
@@ -37,6 +40,7 @@ struct ft_pictures {
     craft crafts[2];
     ft_desk desk;
     uint8_t *memory;
+    uint32_t seen;               /* pictures so far, whoever has coded them */
     uint32_t books, saved_books; /* in the chunk */
 };
 
@@ -165,7 +169,7 @@ static void suit_codes(const ft_builder *builder, const craft *of, const uint8_t
 static size_t review(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit, size_t size) {
     ft_pictures *pictures = builder->pictures;
     ft_book book;
-    if (of->seen > GROWING) {
+    if (pictures->seen > GROWING) {
         ft_study_forget(pictures->study, of->kind);
         ft_study_frame(pictures->study, of->kind, frame);
     }
@@ -190,17 +194,20 @@ static size_t review(ft_builder *builder, craft *of, const uint8_t *frame, size_
     return other;
 }
 
-/* Code a picture by a craft; what that has made of it is at `out`. */
-static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit) {
+/* Code a picture by a craft; what that has made of it is at `out`. `expected` is about how many bytes that should be. */
+static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit, size_t expected) {
     ft_pictures *pictures = builder->pictures;
-    const bool due = ++of->seen >= of->next && pictures->books + 2 < FT_MOST_BOOKS;
-    if (due || of->seen % STUDY_EVERY == 0) {
+    size_t size = of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit) : FT_NO_PICTURE;
+    /* What is much larger than expected may show something new. */
+    const bool is_new = size > expected + expected / 4 && pictures->seen - of->reviewed >= SCENE;
+    const bool due = (is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
+    if (due || pictures->seen % STUDY_EVERY == 0) {
         ft_study_frame(pictures->study, of->kind, frame);
     }
-    size_t size = of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit) : FT_NO_PICTURE;
     if (due) {
         size = review(builder, of, frame, limit, size);
-        of->next = of->seen < GROWING ? 2 * of->seen : of->seen + REVIEW_EVERY;
+        of->reviewed = pictures->seen;
+        of->next = pictures->seen < GROWING ? 2 * pictures->seen : pictures->seen + REVIEW_EVERY;
     }
     return size;
 }
@@ -225,9 +232,31 @@ static int store_book(ft_builder *builder, size_t i, craft *of) {
 
 /* -- the choice ----------------------------------------------------------------------------------------------------------- */
 
+static bool codes_pictures(const picture_choice *now) { return now->mode == PALETTE || now->mode == JOINT; }
+
 size_t ft_limit_patch(const stream *of, size_t limit) {
-    const picture_choice *now = &of->picture;
-    return (now->mode == PALETTE || now->mode == JOINT) && now->mean < limit ? now->mean : limit;
+    return codes_pictures(&of->picture) && of->picture.mean < limit ? of->picture.mean : limit;
+}
+
+bool ft_expects_key(const stream *of) {
+    return of->picture.rest == 0 && (!codes_pictures(&of->picture) || of->picture.since == 0);
+}
+
+bool ft_expects_patch(const ft_builder *builder, size_t i, const uint8_t *frame) {
+    const picture_choice *now = &builder->streams[i].picture;
+    if (!codes_pictures(now) && now->rest == 0) {
+        return true;
+    }
+    const size_t size = builder->rows.frame_bytes, blocks = size / SAMPLE;
+    const uint8_t *before = builder->rooms[i].tail;
+    size_t seen = 0, different = 0;
+    for (size_t k = SAMPLE_EVERY / 2; k < blocks; k += SAMPLE_EVERY, seen += SAMPLE) {
+        for (size_t at = k * SAMPLE; at < (k + 1) * SAMPLE; at++) {
+            different += before[at] != frame[at];
+        }
+    }
+    const size_t most = now->rest > 0 ? size / 64 : 2 * (size_t)now->mean;
+    return (uint64_t)different * size <= (uint64_t)most * seen;
 }
 
 void ft_note_group(stream *of, bool is_short) {
@@ -268,11 +297,13 @@ int ft_begin_picture(ft_builder *builder, size_t i, const uint8_t *frame, const 
         }
         craft *crafts = builder->pictures->crafts;
         const int first = now->mode == JOINT, other = !first;
-        sizes[first] = code_by(builder, &crafts[first], frame, limit);
+        const size_t expected = now->mean > 0 ? now->mean : FT_NO_PICTURE / 2;
+        builder->pictures->seen++;
+        sizes[first] = code_by(builder, &crafts[first], frame, limit, expected);
         const bool jumps = sizes[first] == FT_NO_PICTURE || sizes[first] > now->mean + now->mean / 4;
         now->since++;
         if (now->mode == 0 || now->mode == CODED || jumps || now->since >= TRY_OTHERS) {
-            sizes[other] = code_by(builder, &crafts[other], frame, sizes[first] < limit ? sizes[first] : limit);
+            sizes[other] = code_by(builder, &crafts[other], frame, sizes[first] < limit ? sizes[first] : limit, FT_NO_PICTURE / 2);
             now->since = 0;
             now->mean = 0;
         }

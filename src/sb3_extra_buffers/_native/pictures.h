@@ -82,16 +82,13 @@ typedef struct ft_tables {
     union {
         struct {
             uint32_t pairs[1 << FT_PAIR_BITS]; /* two symbols, bits of both, bits of the first, number of symbols */
-            union {
-                uint32_t cells[256 * FT_RANKS];  /* pixel and number of the colour, where a pixel has 2 or 3 bytes */
-                uint16_t colours[256 * FT_RANKS]; /* number of the colour, and whether another one follows, where it has 1 or 4 */
-            };
+            uint32_t cells[256 * FT_RANKS];    /* pixel, if it has fewer than 4 bytes, and from bit 24 on number of the colour */
         };
         uint16_t deltas[1 << FT_DELTA_BITS]; /* symbol, and its bits from bit 12 on */
     };
 } ft_tables;
 
-enum { FT_PAIR_FIRST = 20, FT_PAIR_BOTH = 16, FT_PAIR_COUNT = 24, FT_ESCAPES = 256 };
+enum { FT_PAIR_FIRST = 20, FT_PAIR_BOTH = 16, FT_PAIR_COUNT = 24 };
 #define FT_CELL_ESCAPES UINT32_C(0xFF000000)
 
 /* Memory that decoding a picture takes. */
