@@ -7,6 +7,7 @@ pair *pair_new(const ft_schema *schema, size_t rows, size_t chunk_rows, uint64_t
     both->rows = rows;
     both->obs_bytes = obs_bytes_of(&schema->layout);
     both->chance = (chance){seed};
+    both->play = play;
     both->codecs = codecs_of(&both->codec);
     CHECK(ft_column_new(schema, rows, chunk_rows, &both->column) == FT_OK);
     for (size_t view = 0; view < schema->views; view++) {
@@ -49,7 +50,7 @@ int write_row(pair *both, size_t row, bool hesitates) {
     const size_t n = both->schema.n_streams, bytes = n * both->obs_bytes, views = both->schema.views;
     memcpy(both->next, both->now, bytes);
     for (size_t i = 0; i < n; i++) {
-        play(&both->chance, &both->schema.layout, both->next + i * both->obs_bytes);
+        both->play(&both->chance, &both->schema.layout, both->next + i * both->obs_bytes);
     }
     ft_part parts[FT_MAX_VIEWS];
     parts[0] = lay(both, 0, views == 2 ? both->now : both->next, n);
@@ -82,7 +83,7 @@ int write_view(pair *both, size_t row, size_t view) {
     const size_t n = both->schema.n_streams, bytes = n * both->obs_bytes;
     memcpy(both->next, both->now, bytes);
     for (size_t i = 0; i < n && view + 1 == both->schema.views; i++) {
-        play(&both->chance, &both->schema.layout, both->next + i * both->obs_bytes);
+        both->play(&both->chance, &both->schema.layout, both->next + i * both->obs_bytes);
     }
     const ft_part part = lay(both, view, both->next, n);
     const int result = ft_column_stage(both->column, row, &part, 1, &both->codecs);
@@ -99,7 +100,7 @@ int write_view(pair *both, size_t row, size_t view) {
 int write_cell(pair *both, size_t row, size_t stream, size_t view) {
     uint8_t *obs = both->now + stream * both->obs_bytes;
     memcpy(both->next, obs, both->obs_bytes);
-    play(&both->chance, &both->schema.layout, both->next);
+    both->play(&both->chance, &both->schema.layout, both->next);
     ft_part part = lay(both, view, both->next, 1);
     part.streams = &stream;
     const int result = ft_column_stage(both->column, row, &part, 1, &both->codecs);

@@ -149,7 +149,7 @@ static void test_doubts(void) {
 
 /* A ring of stacks whose views are written one after the other, so that rows of the last lap are copied, is never doubted. */
 static void test_views_apart(const ft_method *method) {
-    const ft_schema schema = {{1, 1, 4, 100, 1, 10, true, false}, *method, 2, 2};
+    const ft_schema schema = {{1, 1, 4, 100, 1, 10, true, false, 0}, *method, 2, 2};
     pair *both = pair_new(&schema, 40, 16, 16);
     uint64_t frames = 0;
     for (size_t step = 0; step < 160; step++) {
@@ -211,7 +211,7 @@ static void test_sharing(void) {
 
 /* A ring stays as large as it is over its laps, and is read by two threads, ahead of what is in no cache. */
 static void test_large_ring(const ft_method *method) {
-    const ft_schema schema = {{1, 1, 2, 4096, 1, 64, true, false}, *method, 2, 2};
+    const ft_schema schema = {{1, 1, 2, 4096, 1, 64, true, false, 0}, *method, 2, 2};
     pair *both = pair_new(&schema, 400, 64, 12);
     uint64_t held = 0;
     for (size_t step = 0; step < 1400; step++) {

@@ -18,10 +18,12 @@ int main(void) {
         test_apart();
         test_chunks();
         test_failures();
+        test_pictures();
         printf("%s: passed\n", kernels->name);
         runs++;
     }
     test_kernels_agree();
+    test_picture_kernels_agree();
     test_tree();
     CHECK(runs > 0 && ft_find_kernels("none of the kind") == NULL);
     return 0;

@@ -7,9 +7,9 @@
 enum {
     LEAST_BYTES = 1024, /* of a frame that is worth a codebook */
     STUDY_EVERY = 8,    /* pictures of which one is counted */
-    GROWING = 64,       /* pictures before which codebooks are made at powers of two, */
+    GROWING = 64,       /* pictures after which older ones count less */
     SCENE = 8,          /* pictures before a change of scene is worth another codebook */
-    REVIEW_EVERY = 128, /* and after which they are made at multiples of this */
+    REVIEW_EVERY = 128, /* pictures after which another codebook is tried; before that at powers of two */
     SAMPLES = 4,        /* frames that the codes of P are made from */
     GAIN = 32,          /* a codebook is worth it if pictures get smaller by this part */
     TRY_OTHERS = 32,    /* pictures after which another coder is tried */
@@ -21,6 +21,8 @@ enum {
     SAMPLE_EVERY = 8,   /* once in so many times as many */
     BEFORE = 2 * RECORD_NUMBER, /* what a record has before a picture */
 };
+
+#define UNKNOWN FT_NO_PICTURE /* no size is expected */
 
 /* One of the two coders, and its latest codebook. */
 typedef struct craft {
@@ -199,7 +201,8 @@ static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size
     ft_pictures *pictures = builder->pictures;
     size_t size = of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit) : FT_NO_PICTURE;
     /* What is much larger than expected may show something new. */
-    const bool is_new = size > expected + expected / 4 && pictures->seen - of->reviewed >= SCENE;
+    const uint32_t since = pictures->seen - of->reviewed;
+    const bool is_new = expected != UNKNOWN && (size == FT_NO_PICTURE || (size > expected + expected / 4 && since >= SCENE));
     const bool due = (is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
     if (due || pictures->seen % STUDY_EVERY == 0) {
         ft_study_frame(pictures->study, of->kind, frame);
@@ -207,7 +210,8 @@ static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size
     if (due) {
         size = review(builder, of, frame, limit, size);
         of->reviewed = pictures->seen;
-        of->next = pictures->seen < GROWING ? 2 * pictures->seen : pictures->seen + REVIEW_EVERY;
+        const uint32_t wait = size == FT_NO_PICTURE ? 4 * REVIEW_EVERY : REVIEW_EVERY; /* what does not help is not looked at as often */
+        of->next = pictures->seen + (pictures->seen < wait ? pictures->seen : wait);
     }
     return size;
 }
@@ -288,6 +292,9 @@ int ft_begin_picture(ft_builder *builder, size_t i, const uint8_t *frame, const 
     *coder = 0;
     if (now->rest > 0) {
         now->rest--;
+        if (builder->pictures != NULL) {
+            builder->pictures->seen++;
+        }
         return FT_OK;
     }
     craft *best = NULL;
@@ -297,13 +304,13 @@ int ft_begin_picture(ft_builder *builder, size_t i, const uint8_t *frame, const 
         }
         craft *crafts = builder->pictures->crafts;
         const int first = now->mode == JOINT, other = !first;
-        const size_t expected = now->mean > 0 ? now->mean : FT_NO_PICTURE / 2;
+        const size_t expected = now->mode == PALETTE || now->mode == JOINT ? now->mean : UNKNOWN;
         builder->pictures->seen++;
         sizes[first] = code_by(builder, &crafts[first], frame, limit, expected);
         const bool jumps = sizes[first] == FT_NO_PICTURE || sizes[first] > now->mean + now->mean / 4;
         now->since++;
         if (now->mode == 0 || now->mode == CODED || jumps || now->since >= TRY_OTHERS) {
-            sizes[other] = code_by(builder, &crafts[other], frame, sizes[first] < limit ? sizes[first] : limit, FT_NO_PICTURE / 2);
+            sizes[other] = code_by(builder, &crafts[other], frame, sizes[first] < limit ? sizes[first] : limit, UNKNOWN);
             now->since = 0;
             now->mean = 0;
         }
