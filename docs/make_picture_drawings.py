@@ -54,7 +54,9 @@ def numbers_and_ranks(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     return colours[order], last, np.minimum(ranks[last[:-1], last[1:]], RANKS)
 
 
-def image(ax: Any, pixels: np.ndarray, x: float, y: float, width: float, height: float, edge: str = GRAY, **options: Any) -> None:
+def image(
+    ax: Any, pixels: np.ndarray, x: float, y: float, width: float, height: float, edge: str = GRAY, **options: Any
+) -> None:
     """
     Put a picture into a drawing.
 
@@ -112,7 +114,7 @@ def draw_palette(frames: np.ndarray) -> None:
 
 def draw_joint() -> None:
     """A shaded ball, what is left of it by the gradient, and the differences that are most frequent."""
-    y, x = np.mgrid[-1 : 1 : 84j, -1 : 1 : 84j]
+    y, x = np.mgrid[-1:1:84j, -1:1:84j]
     height = np.sqrt(np.clip(0.8 - x**2 - y**2, 0, None))
     light = np.clip(0.55 * height + 0.35 * x - 0.3 * y + 0.3, 0.06, 1)
     ground = np.stack([0.55 + 0.2 * y, 0.6 + 0.15 * y, 0.75 + 0.1 * x], axis=-1)
@@ -126,8 +128,10 @@ def draw_joint() -> None:
     image(ax, frame, 0.1, 0.5, 2.7, 2.7)
     ax.text(1.45, 3.6, f"a shaded picture: {len(np.unique(frame.reshape(-1, 3), axis=0)):,} colours", ha="center", fontsize=11)
     image(ax, np.clip(128 + 24 * deltas, 0, 255).astype(np.uint8), 4.0, 0.5, 2.7, 2.7, ORANGE)
-    ax.text(5.35, 3.6, "left + above − above left, taken away", ha="center", fontsize=11)
-    ax.text(5.35, 0.15, f"{len(found)} different (red, green, blue), 24 times as strong", ha="center", fontsize=9.5, color=ORANGE)
+    ax.text(5.35, 3.6, "left + above - above left, taken away", ha="center", fontsize=11)
+    ax.text(
+        5.35, 0.15, f"{len(found)} different (red, green, blue), 24 times as strong", ha="center", fontsize=9.5, color=ORANGE
+    )
     arrow(ax, (2.95, 1.85), (3.85, 1.85))
     arrow(ax, (6.8, 1.85), (7.35, 1.85))
     ax.text(9.4, 3.6, "one symbol a pixel", ha="center", fontsize=11)

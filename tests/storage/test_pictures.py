@@ -13,6 +13,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
+KINDS = ("texture", "shades", "noise", "still")
+
 
 def draw(rng: np.random.Generator, kind: str, colours: int, height: int, width: int, channels: int) -> np.ndarray:
     """Draw a picture, channels last; pictures of one kind have nothing else in common."""
@@ -33,7 +35,8 @@ def fill_both(frames: list[np.ndarray], size: int, n_envs: int, layout: str, sta
 
     def observe(t: int) -> np.ndarray:
         shown = [frames[max(t - k, 0)] for k in range(stack - 1, -1, -1)]
-        obs = np.stack([np.concatenate([np.roll(frame, 3 * env, axis=0) for frame in shown], axis=-1) for env in range(n_envs)])
+        stacked = np.concatenate(shown, axis=-1)
+        obs = np.stack([np.roll(stacked, 3 * env, axis=0) for env in range(n_envs)])
         return obs.transpose(0, 3, 1, 2) if layout == "first" else obs
 
     space = spaces.Box(0, 255, observe(0).shape[1:], np.uint8)
@@ -80,7 +83,7 @@ def test_more_colours_than_have_a_number(colours: int) -> None:
 
 @given(
     seed=st.integers(0, 1000),
-    kinds=st.lists(st.tuples(st.sampled_from(("texture", "shades", "noise", "still")), st.integers(1, 12)), min_size=1, max_size=6),
+    kinds=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 12)), min_size=1, max_size=6),
     colours=st.integers(1, 400),
     shape=st.tuples(st.integers(16, 36), st.integers(4, 40), st.integers(1, 4)),
     layout=st.sampled_from(("first", "last")),
