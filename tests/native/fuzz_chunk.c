@@ -130,8 +130,8 @@ size_t fuzz_seed(uint64_t number, uint8_t *out) {
     ft_column *column;
     uint8_t *now = grab(2 * bytes), *next = grab(2 * bytes);
     CHECK(ft_column_new(&schema, 48, 48, &column) == FT_OK);
-    const bool draws = layout.part >= 1024;
-    for (size_t row = 0; row < (draws ? 10 + number % 6 : 20 + number % 28); row++) {
+    const bool draws = layout.part >= 2048;
+    for (size_t row = 0; row < (draws ? 6 + number % 6 : 20 + number % 28); row++) {
         memcpy(next, now, 2 * bytes);
         for (size_t i = 0; i < 2; i++) {
             if (draws) {

@@ -6,14 +6,14 @@
 enum { CHUNK_ROWS = 32, AT_DATA = 120, AT_DATA_SUM = 128, AT_HEADER_SUM = 148 };
 
 static const named_layout PICTURES[] = {
-    {"gray, 40x32", {1, 1, 1, 40 * 32, 1, 40, true, false, 1}},
-    {"colours in planes, 24x20", {1, 1, 1, 3 * 24 * 20, 3, 24, true, true, 1}},
-    {"colours side by side, 24x20", {1, 1, 1, 3 * 24 * 20, 20, 3 * 24, false, false, 3}},
+    {"gray, 52x40", {1, 1, 1, 52 * 40, 1, 52, true, false, 1}},
+    {"colours in planes, 24x29", {1, 1, 1, 3 * 24 * 29, 3, 24, true, true, 1}},
+    {"colours side by side, 24x29", {1, 1, 1, 3 * 24 * 29, 29, 3 * 24, false, false, 3}},
     {"colours in planes, odd rows, 37x21", {1, 1, 1, 3 * 37 * 21, 3, 37, true, true, 1}},
-    {"colours side by side, a stack of 2, 31x18", {1, 31 * 18, 2, 3, 3, 3 * 31, false, false, 3}},
-    {"colours and labels in planes, 24x20", {1, 1, 1, 4 * 24 * 20, 4, 24, true, true, 1}},
+    {"colours side by side, a stack of 2, 31x23", {1, 31 * 23, 2, 3, 3, 3 * 31, false, false, 3}},
+    {"colours and labels in planes, 24x22", {1, 1, 1, 4 * 24 * 22, 4, 24, true, true, 1}},
     {"colours and labels side by side, 33x17", {1, 1, 1, 4 * 33 * 17, 17, 4 * 33, false, false, 4}},
-    {"two planes, a stack of 3, 32x16", {1, 1, 3, 2 * 32 * 16, 2, 32, true, true, 1}},
+    {"two planes, a stack of 3, 32x33", {1, 1, 3, 2 * 32 * 33, 2, 32, true, true, 1}},
 };
 enum { N_PICTURES = sizeof PICTURES / sizeof *PICTURES };
 

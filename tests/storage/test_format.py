@@ -174,7 +174,7 @@ def shades(rng: np.random.Generator, count: int, shape: tuple[int, ...]) -> np.n
 
 
 @pytest.mark.parametrize(("make_frames", "wanted"), [(textures, PALETTE), (shades, JOINT)])
-@pytest.mark.parametrize("shape", [(3, 17, 25), (1, 33, 36), (4, 16, 20), (2, 20, 26)])
+@pytest.mark.parametrize("shape", [(3, 23, 31), (1, 59, 36), (4, 26, 20), (2, 40, 27)])
 def test_pictures(make_frames: Callable[..., np.ndarray], wanted: int, shape: tuple[int, ...]) -> None:
     ring = Ring(Stream(0, 2, shape, np.uint8), "delta", rows=30, chunk_rows=16)
     write_all(ring, make_frames(np.random.default_rng(1), 36, shape))

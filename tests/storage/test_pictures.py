@@ -64,7 +64,7 @@ def fill_both(frames: list[np.ndarray], size: int, n_envs: int, layout: str, sta
 )
 def test_every_layout_gets_the_coder_that_suits_it(kind: str, coder: str, layout: str, channels: int, stack: int) -> None:
     rng = np.random.default_rng(0)
-    frames = [draw(rng, kind, 50, 40, 34, channels) for _ in range(90)]
+    frames = [draw(rng, kind, 50, 62, 34, channels) for _ in range(90)]
     usage = fill_both(frames, 120, 2, layout, stack).memory_usage()
     by_coder = usage.frames_by_coder
     assert max(by_coder, key=by_coder.__getitem__) == coder and sum(by_coder.values()) == usage.frames_stored
@@ -85,7 +85,7 @@ def test_more_colours_than_have_a_number(colours: int) -> None:
     seed=st.integers(0, 1000),
     kinds=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 12)), min_size=1, max_size=6),
     colours=st.integers(1, 400),
-    shape=st.tuples(st.integers(16, 36), st.integers(4, 40), st.integers(1, 4)),
+    shape=st.tuples(st.integers(16, 60), st.integers(4, 60), st.integers(1, 4)),
     layout=st.sampled_from(("first", "last")),
     stack=st.integers(1, 3),
 )

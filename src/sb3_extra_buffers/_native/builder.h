@@ -117,9 +117,10 @@ void ft_put_record_header(uint8_t *record, size_t body, size_t stream, int coder
 
 /* Whether frames are pictures that can be coded here, rather than by a codec. */
 bool ft_takes_pictures(const ft_rows *rows);
-/* Whether a patch on the last frame, or on a key frame, is worth a try: not where pictures have little in common. */
-bool ft_expects_patch(const ft_builder *builder, size_t stream, const uint8_t *frame);
-bool ft_expects_key(const stream *of);
+/* Whether a patch on another frame is worth a try: not where pictures are being coded that have little in common with it. */
+bool ft_expects_patch(const ft_builder *builder, size_t stream, const uint8_t *before, const uint8_t *frame);
+/* Whether the stream's pictures have been coded here lately, and were smaller for it. */
+bool ft_codes_pictures(const stream *of);
 /* Longest patch that is worth it for a stream, `limit` at most: a picture may be shorter. */
 size_t ft_limit_patch(const stream *of, size_t limit);
 /* Write the first frame of a group to the stream's record, by whichever way is the shortest. `*coder` is that, 0 where there is none;

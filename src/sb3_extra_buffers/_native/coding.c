@@ -145,6 +145,9 @@ static void begin_record(ft_builder *builder, size_t i, int coder, size_t number
 /* Write the first patch of a group, on a key frame. */
 static size_t encode_first(ft_builder *builder, size_t i, int64_t key, const uint8_t *frame) {
     const stream *of = &builder->streams[i];
+    if (!ft_expects_patch(builder, i, builder->data + key, frame)) {
+        return FT_NO_PATCH;
+    }
     const size_t limit = references_pay(of) ? builder->rows.frame_bytes / 2 : builder->patch_limit;
     return encode_patch(builder, i, builder->data + key, frame, RECORD_PATCHES, ft_limit_patch(of, limit));
 }
@@ -158,9 +161,6 @@ static bool begin_with_patch(ft_builder *builder, size_t i, const uint8_t *frame
      * possible, and with several streams, the smallest in practice. */
     const size_t most = 2 * frame_bytes + frame_bytes / 2;
     int64_t key = of->key;
-    if (!ft_expects_key(of)) {
-        return false;
-    }
     size_t end = key >= 0 ? encode_first(builder, i, key, frame) : FT_NO_PATCH;
     size_t cost = end != FT_NO_PATCH ? of->key_cost + end - patches : SIZE_MAX;
     if (cost > most && newest >= 0 && newest != key) {
@@ -210,7 +210,7 @@ static int open_group(ft_builder *builder, size_t i, const uint8_t *frame, const
         of->coded[KEYED]--;
         int coder = 0, result = FT_OK;
         size_t end = 0;
-        if (!references_pay(of) || of->picture.mode != 0) {
+        if (!references_pay(of) || ft_codes_pictures(of)) {
             result = ft_begin_picture(builder, i, frame, codecs, &coder, &end);
         }
         if (result == FT_OK && coder != 0) {
@@ -260,7 +260,7 @@ static int store_alone(ft_builder *builder, size_t i, const uint8_t *frame, cons
 static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
     if (of->tail_holds && of->group_frames > 0 && of->group_frames < 1u << builder->rows.method.shift &&
-        ft_expects_patch(builder, i, frame)) {
+        ft_expects_patch(builder, i, builder->rooms[i].tail, frame)) {
         const size_t limit = ft_limit_patch(of, builder->patch_limit);
         const size_t end = encode_patch(builder, i, builder->rooms[i].tail, frame, of->staged, limit);
         if (end != FT_NO_PATCH) {

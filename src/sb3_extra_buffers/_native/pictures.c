@@ -5,16 +5,16 @@
 #include <string.h>
 
 enum {
-    LEAST_BYTES = 1024, /* of a frame that is worth a codebook */
+    LEAST_BYTES = 2048, /* of a frame that is worth a codebook, which has about as many itself */
     STUDY_EVERY = 8,    /* pictures of which one is counted */
     GROWING = 64,       /* pictures after which older ones count less */
     SCENE = 8,          /* pictures before a change of scene is worth another codebook */
     REVIEW_EVERY = 128, /* pictures after which another codebook is tried; before that at powers of two */
     SAMPLES = 4,        /* frames that the codes of P are made from */
-    GAIN = 32,          /* a codebook is worth it if pictures get smaller by this part */
+    GAIN = 32,          /* a codebook is worth it if pictures get smaller by this part, */
+    USES = 32,          /* and if it has paid for itself after so many pictures */
     TRY_OTHERS = 32,    /* pictures after which another coder is tried */
-    TRY_CODEC = 256,    /* the same for the codec, */
-    CODEC_FIRST = 32,   /* and before it is tried first */
+    TRY_CODEC = 256,    /* the same for the codec */
     REST = 16,
     CALM = 4,           /* groups after which patches are trusted again */
     SAMPLE = 64,        /* bytes that are compared with those of the last frame, */
@@ -182,15 +182,18 @@ static size_t review(ft_builder *builder, craft *of, const uint8_t *frame, size_
     } else {
         ft_make_joint_codes(&book, of->trial);
     }
-    const size_t most = size == FT_NO_PICTURE ? limit : size - size / GAIN;
-    const size_t other = encode(pictures, of, of->trial, frame, most < limit ? most : limit);
+    uint8_t body[FT_MOST_BOOK];
+    const size_t book_bytes = ft_write_book(&book, body), before = size < limit ? size : limit;
+    const size_t least = size != FT_NO_PICTURE && size / GAIN > book_bytes / USES ? size / GAIN : book_bytes / USES; /* to be gained */
+    const size_t other = least < before ? encode(pictures, of, of->trial, frame, before - least) : FT_NO_PICTURE;
     if (other == FT_NO_PICTURE) {
         return size == FT_NO_PICTURE ? size : encode(pictures, of, of->codes, frame, limit);
     }
     void *codes = of->codes;
     of->codes = of->trial;
     of->trial = codes;
-    of->book_bytes = ft_write_book(&book, of->book);
+    memcpy(of->book, body, book_bytes);
+    of->book_bytes = book_bytes;
     of->version++;
     of->at = -1;
     return other;
@@ -202,7 +205,7 @@ static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size
     size_t size = of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit) : FT_NO_PICTURE;
     /* What is much larger than expected may show something new. */
     const uint32_t since = pictures->seen - of->reviewed;
-    const bool is_new = expected != UNKNOWN && (size == FT_NO_PICTURE || (size > expected + expected / 4 && since >= SCENE));
+    const bool is_new = expected != UNKNOWN && since >= SCENE && (size == FT_NO_PICTURE || size > expected + expected / 4);
     const bool due = (is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
     if (due || pictures->seen % STUDY_EVERY == 0) {
         ft_study_frame(pictures->study, of->kind, frame);
@@ -236,35 +239,31 @@ static int store_book(ft_builder *builder, size_t i, craft *of) {
 
 /* -- the choice ----------------------------------------------------------------------------------------------------------- */
 
-static bool codes_pictures(const picture_choice *now) { return now->mode == PALETTE || now->mode == JOINT; }
+bool ft_codes_pictures(const stream *of) { return of->picture.mode == PALETTE || of->picture.mode == JOINT; }
 
 size_t ft_limit_patch(const stream *of, size_t limit) {
-    return codes_pictures(&of->picture) && of->picture.mean < limit ? of->picture.mean : limit;
+    return ft_codes_pictures(of) && of->picture.mean < limit ? of->picture.mean : limit;
 }
 
-bool ft_expects_key(const stream *of) {
-    return of->picture.rest == 0 && (!codes_pictures(&of->picture) || of->picture.since == 0);
-}
-
-bool ft_expects_patch(const ft_builder *builder, size_t i, const uint8_t *frame) {
+bool ft_expects_patch(const ft_builder *builder, size_t i, const uint8_t *before, const uint8_t *frame) {
     const picture_choice *now = &builder->streams[i].picture;
-    if (!codes_pictures(now) && now->rest == 0) {
+    if (!ft_codes_pictures(&builder->streams[i]) && now->rest == 0) {
         return true;
     }
     const size_t size = builder->rows.frame_bytes, blocks = size / SAMPLE;
-    const uint8_t *before = builder->rooms[i].tail;
     size_t seen = 0, different = 0;
     for (size_t k = SAMPLE_EVERY / 2; k < blocks; k += SAMPLE_EVERY, seen += SAMPLE) {
         for (size_t at = k * SAMPLE; at < (k + 1) * SAMPLE; at++) {
             different += before[at] != frame[at];
         }
     }
-    const size_t most = now->rest > 0 ? size / 64 : 2 * (size_t)now->mean;
+    const size_t most = now->rest > 0 ? size / 8 : 2 * (size_t)now->mean;
     return (uint64_t)different * size <= (uint64_t)most * seen;
 }
 
 void ft_note_group(stream *of, bool is_short) {
     of->picture.calm = is_short ? 0 : of->picture.calm + 1;
+    of->picture.rest = is_short ? of->picture.rest : 0;
     if (of->picture.calm >= CALM) {
         of->picture.mode = 0;
     }
@@ -304,7 +303,7 @@ int ft_begin_picture(ft_builder *builder, size_t i, const uint8_t *frame, const 
         }
         craft *crafts = builder->pictures->crafts;
         const int first = now->mode == JOINT, other = !first;
-        const size_t expected = now->mode == PALETTE || now->mode == JOINT ? now->mean : UNKNOWN;
+        const size_t expected = ft_codes_pictures(&builder->streams[i]) ? now->mean : UNKNOWN;
         builder->pictures->seen++;
         sizes[first] = code_by(builder, &crafts[first], frame, limit, expected);
         const bool jumps = sizes[first] == FT_NO_PICTURE || sizes[first] > now->mean + now->mean / 4;
@@ -317,7 +316,7 @@ int ft_begin_picture(ft_builder *builder, size_t i, const uint8_t *frame, const 
         best = &crafts[sizes[other] < sizes[first] ? other : first];
     }
     const size_t size = best != NULL ? sizes[best->kind == JOINT] : FT_NO_PICTURE;
-    const bool try_codec = only_codec || best == NULL || now->codec_in == 0;
+    const bool try_codec = only_codec || best == NULL || now->mode == CODED || now->codec_in == 0;
     if (try_codec) {
         const int result = ft_encode_frame(builder, frame, codecs, &blob, &blob_bytes);
         if (result != FT_OK) {
