@@ -43,8 +43,8 @@ HEADER: tuple[tuple[str, int, str], ...] = (
 """Name, place and type of each number in the header."""
 CAN_TURN, INTERLEAVE, REFERENCES, PACKS = 1, 2, 4, 8
 HEADER_BYTES, FOOTER_BYTES, READ_AHEAD, BLOCK_ROWS = 152, 16, 8, 16
-KEYED, CODED, PACKED, RAW, BLOB, KEY = range(6)
-OBJECTS, PLAIN, NO_BASE, PLAIN_PATCH, MANY, FAR = 9, 0xFFFF, 0xFFFFFF, 254, 255, 0x7FFF
+KEYED, CODED, PACKED, RAW, BLOB, KEY, PALETTE, JOINT, BOOK, OBJECTS = range(10)
+PLAIN, NO_BASE, PLAIN_PATCH, MANY, FAR = 0xFFFF, 0xFFFFFF, 254, 255, 0x7FFF
 RECORD_HEADER = 8
 NO_TRANSFORM, VALUES = range(2)
 ZEROS, UNWRITTEN = -(1 << 15), -(1 << 15) + 1
@@ -245,6 +245,10 @@ class ChunkDecoder:
         if coder == CODED:
             frames, patches = [self._decoded(body[4 : 4 + first])], body[4 + first :]
             frame = frames[0]
+        elif coder in (PALETTE, JOINT):
+            (size,) = struct.unpack_from("<I", body, 4)
+            frame = self._book(first, coder).decode(body[8 : 8 + size])
+            frames, patches = [frame], body[8 + size :]
         else:
             if coder == PACKED:
                 body = decode(self.group_codec, body[4:], first)
@@ -328,6 +332,14 @@ class ChunkDecoder:
             frame = apply_object(begin, tokens, frame)
         return frame, pos
 
+    def _book(self, offset: int, coder: int) -> Codebook:
+        """The codebook whose bytes begin there."""
+        length, _, kind, count = struct.unpack_from("<IHBB", self.data, offset - RECORD_HEADER)
+        assert (kind, count) == (BOOK, 0)
+        book = Codebook(self.data[offset : offset + length], self.frame_bytes)
+        assert book.kind == coder
+        return book
+
     def _decoded(self, blob: bytes) -> bytes:
         """One frame from a blob; where planes are interleaved, apart again."""
         frame = decode(self.frame_codec, blob, self.frame_bytes)
@@ -336,6 +348,106 @@ class ChunkDecoder:
         item, planes = self.item, self.head["planes"]
         values = [frame[at : at + item] for at in range(0, len(frame), item)]
         return b"".join(value for plane in range(planes) for value in values[plane::planes])
+
+
+class Codebook:
+    """
+    What pictures are coded by.
+
+    :param body: The body of its record
+    :param frame_bytes: Bytes of a frame
+    """
+
+    def __init__(self, body: bytes, frame_bytes: int) -> None:
+        self.kind, self.pixel, self.planar, self.predictor, self.width, n = struct.unpack_from("<BBBBIH", body)
+        self.height, rest = divmod(frame_bytes, self.width * self.pixel)
+        assert rest == 0 and self.height >= 16 and self.planar in (0, 1) and self.predictor in (0, 1, 2)
+        pos = 10
+        self.values = [body[pos + k * self.pixel : pos + (k + 1) * self.pixel] for k in range(n)]
+        pos += n * self.pixel
+        self.below: dict[int, bytes] = {}
+        if self.kind == PALETTE:
+            for colour in range(256) if self.pixel == 1 else (*range(n), 255):
+                self.below[colour] = body[pos + 1 : pos + 1 + body[pos]]
+                pos += 1 + body[pos]
+        self.symbols = 256 if self.kind == PALETTE else n + 1
+        assert len(body) == pos + (self.symbols + 1) // 2
+        lengths = [body[pos + k // 2] >> k % 2 * 4 & 15 for k in range(self.symbols)]
+        # Shorter codes come first, and of one length those of smaller symbols: each is the one before it, plus one.
+        self.codes: dict[tuple[int, int], int] = {}
+        code = before = 0
+        for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths)):
+            code <<= length - before
+            self.codes[length, code] = symbol
+            code, before = code + 1, length
+        assert code == 1 << before, "some patterns of bits are left over"
+
+    def decode(self, picture: bytes) -> bytes:
+        """
+        Decode a picture.
+
+        :param picture: Its bytes
+        :return: The frame
+        """
+        lengths = struct.unpack_from("<4I", picture)
+        pos = 16
+        per_row = (self.width + 1) // 2 if self.kind == PALETTE else self.width
+        rows: list[list[int]] = [[] for _ in range(self.height)]
+        for stream, length in enumerate(lengths):
+            bits = iter([byte >> bit & 1 for byte in picture[pos : pos + length] for bit in range(8)])
+            for y in range(stream, self.height, 4):
+                rows[y] = [self._symbol(bits) for _ in range(per_row)]
+            assert len(list(bits)) < 8, "there are more bits than symbols"
+            pos += length
+        self._escapes = picture[pos:]
+        pixels: list[bytes] = []
+        for y, symbols in enumerate(rows):
+            if self.kind == PALETTE:
+                self._colours(symbols, y, pixels)
+            else:
+                self._deltas(symbols, y, pixels)
+        assert not self._escapes, "there are more bytes than escapes"
+        if self.planar:
+            return b"".join(bytes(value[p] for value in pixels) for p in range(self.pixel))
+        return b"".join(pixels)
+
+    def _symbol(self, bits: Any) -> int:
+        code = 0
+        for length in range(1, 16):
+            code = code << 1 | next(bits)
+            if (length, code) in self.codes:
+                return self.codes[length, code]
+        raise AssertionError("there is no such code")
+
+    def _take(self, count: int) -> bytes:
+        taken, self._escapes = self._escapes[:count], self._escapes[count:]
+        assert len(taken) == count
+        return taken
+
+    def _colours(self, symbols: list[int], y: int, pixels: list[bytes]) -> None:
+        """A row of a picture with a palette."""
+        if y == 0:
+            self._above = [0 if self.pixel == 1 else 255] * self.width
+        for x in range(self.width):
+            rank = symbols[x // 2] >> x % 2 * 4 & 15
+            listed = self.below[self._above[x]]
+            colour = listed[rank] if rank < len(listed) else self._take(1)[0]
+            if self.pixel == 1:
+                pixels.append(bytes([colour]))
+            else:
+                pixels.append(self._take(self.pixel) if colour == 255 else self.values[colour])
+            self._above[x] = colour
+
+    def _deltas(self, symbols: list[int], y: int, pixels: list[bytes]) -> None:
+        """A row of a picture of differences."""
+        zeros = bytes(self.pixel)
+        for x in range(self.width):
+            above = pixels[-self.width] if y else zeros
+            left = pixels[-1] if x else above
+            corner = pixels[-self.width - 1] if x and y else above if not x else zeros
+            delta = self.values[symbols[x]] if symbols[x] < len(self.values) else self._take(self.pixel)
+            predicted = (left, above, [a + b - c for a, b, c in zip(left, above, corner, strict=True)])[self.predictor]
+            pixels.append(bytes((d + value) & 255 for d, value in zip(delta, predicted, strict=True)))
 
 
 def decode(codec: Any, blob: bytes, size: int) -> bytes:

@@ -7,6 +7,7 @@ pair *pair_new(const ft_schema *schema, size_t rows, size_t chunk_rows, uint64_t
     both->rows = rows;
     both->obs_bytes = obs_bytes_of(&schema->layout);
     both->chance = (chance){seed};
+    both->play = play;
     both->codecs = codecs_of(&both->codec);
     CHECK(ft_column_new(schema, rows, chunk_rows, &both->column) == FT_OK);
     for (size_t view = 0; view < schema->views; view++) {
@@ -46,7 +47,7 @@ ft_part lay(pair *both, size_t view, const uint8_t *obs, size_t count) {
 }
 
 void play_on(pair *both, uint8_t *obs) {
-    play(&both->chance, &both->schema.layout, obs);
+    both->play(&both->chance, &both->schema.layout, obs);
     limit_values(&both->schema.layout, both->values, obs);
 }
 

@@ -5,13 +5,15 @@ static const struct {
     ft_layout layout;
     ft_method method;
 } SMALL[N_SMALL] = {
-    {{1, 1, 4, 72, 1, 9, true, false}, {true, false, 3}},   /* delta */
-    {{1, 1, 2, 75, 3, 5, true, true}, {true, true, 4}},     /* delta behind a codec, colours */
-    {{1, 1, 3, 40, 1, 8, true, false}, {false, false, 0}},  /* each frame alone */
-    {{4, 1, 1, 64, 1, 0, false, false}, {true, true, 6}},   /* no stack */
-    {{1, 48, 4, 1, 1, 6, false, false}, {true, false, 2}},  /* channels last */
-    {{1, 1, 1, 96, 1, 12, false, false}, {false, false, 0}},
-    {{1, 1, 1, 640, 1, 32, false, false}, {true, false, 3}}, /* things that move */
+    {{1, 1, 4, 72, 1, 9, true, false, 0}, {true, false, 3}},   /* delta */
+    {{1, 1, 2, 75, 3, 5, true, true, 0}, {true, true, 4}},     /* delta behind a codec, colours */
+    {{1, 1, 3, 40, 1, 8, true, false, 0}, {false, false, 0}},  /* each frame alone */
+    {{4, 1, 1, 64, 1, 0, false, false, 0}, {true, true, 6}},   /* no stack */
+    {{1, 48, 4, 1, 1, 6, false, false, 0}, {true, false, 2}},  /* channels last */
+    {{1, 1, 1, 96, 1, 12, false, false, 0}, {false, false, 0}},
+    {{1, 1, 1, 2079, 1, 33, false, false, 1}, {true, false, 3}},  /* pictures, gray */
+    {{1, 1, 1, 2088, 3, 24, true, true, 1}, {true, false, 2}},    /* and in colour */
+    {{1, 1, 1, 640, 1, 32, false, false, 0}, {true, false, 3}},   /* things that move */
 };
 
 void small_kind(size_t kind, ft_layout *layout, ft_method *method) {

@@ -139,18 +139,18 @@ typedef struct named_layout {
 
 /* item, outer, depth, part, planes, row, can_turn, interleave */
 static const named_layout LAYOUTS[] = {
-    {"a game: 4 planes of 12x11, channels first", {1, 1, 4, 132, 1, 11, true, false}},
-    {"the same with channels last", {1, 132, 4, 1, 1, 11, false, false}},
-    {"colours: 2 frames of 3 planes, 8x10", {1, 1, 2, 240, 3, 10, true, true}},
-    {"colours, channels last", {1, 80, 2, 3, 1, 30, false, false}},
-    {"one picture of 3 planes, 9x7", {1, 1, 1, 189, 3, 7, true, true}},
-    {"floats: 3 frames of 6x5", {4, 1, 3, 120, 1, 20, true, false}},
-    {"doubles in the last axis: 30 of 2 frames", {8, 30, 2, 8, 1, 0, false, false}},
-    {"a vector", {4, 1, 1, 68, 1, 0, false, false}},
-    {"single bytes, a deep stack", {1, 1, 9, 1, 1, 0, true, false}},
-    {"a single byte", {1, 1, 1, 1, 1, 0, false, false}},
-    {"rows of 40", {1, 1, 4, 1600, 1, 40, true, false}},
-    {"the deepest stack", {1, 1, FT_MAX_DEPTH, 5, 1, 0, true, false}},
+    {"a game: 4 planes of 12x11, channels first", {1, 1, 4, 132, 1, 11, true, false, 0}},
+    {"the same with channels last", {1, 132, 4, 1, 1, 11, false, false, 0}},
+    {"colours: 2 frames of 3 planes, 8x10", {1, 1, 2, 240, 3, 10, true, true, 0}},
+    {"colours, channels last", {1, 80, 2, 3, 1, 30, false, false, 0}},
+    {"one picture of 3 planes, 9x7", {1, 1, 1, 189, 3, 7, true, true, 0}},
+    {"floats: 3 frames of 6x5", {4, 1, 3, 120, 1, 20, true, false, 0}},
+    {"doubles in the last axis: 30 of 2 frames", {8, 30, 2, 8, 1, 0, false, false, 0}},
+    {"a vector", {4, 1, 1, 68, 1, 0, false, false, 0}},
+    {"single bytes, a deep stack", {1, 1, 9, 1, 1, 0, true, false, 0}},
+    {"a single byte", {1, 1, 1, 1, 1, 0, false, false, 0}},
+    {"rows of 40", {1, 1, 4, 1600, 1, 40, true, false, 0}},
+    {"the deepest stack", {1, 1, FT_MAX_DEPTH, 5, 1, 0, true, false, 0}},
 };
 enum { N_LAYOUTS = sizeof LAYOUTS / sizeof *LAYOUTS };
 

@@ -136,7 +136,7 @@ static void test_laps(const ft_schema *schema, uint64_t seed) {
 
 /* It takes no more frames than if both views were written at once, and the stack is never doubted. */
 static void test_costs(const ft_method *method) {
-    const ft_schema schema = {{1, 1, 4, 100, 1, 10, true, false}, *method, 2, 2};
+    const ft_schema schema = {{1, 1, 4, 100, 1, 10, true, false, 0}, *method, 2, 2};
     static const size_t ROWS[] = {16, 40, 75};
     for (size_t k = 0; k < 3; k++) {
         pair *apart = pair_new(&schema, ROWS[k], 32, k), *together = pair_new(&schema, ROWS[k], 32, k);

@@ -100,7 +100,7 @@ static void test_any_order(const ft_schema *schema, uint64_t seed) {
 
 /* Observations that are no stacks, though they look like some: the layout is doubted, and another one takes over. */
 static void test_doubts(void) {
-    const ft_layout stack = {1, 1, 4, 100, 1, 10, true, false}, whole = {1, 1, 1, 400, 4, 10, true, false};
+    const ft_layout stack = {1, 1, 4, 100, 1, 10, true, false, 0}, whole = {1, 1, 1, 400, 4, 10, true, false, 0};
     const ft_schema schema = {stack, METHODS[0], 2, 1};
     pair *both = pair_new(&schema, 200, 64, 13);
     ft_column_set_patience(both->column, 1000);
@@ -149,7 +149,7 @@ static void test_doubts(void) {
 
 /* A ring of stacks whose views are written one after the other, so that rows of the last lap are copied, is never doubted. */
 static void test_views_apart(const ft_method *method) {
-    const ft_schema schema = {{1, 1, 4, 100, 1, 10, true, false}, *method, 2, 2};
+    const ft_schema schema = {{1, 1, 4, 100, 1, 10, true, false, 0}, *method, 2, 2};
     pair *both = pair_new(&schema, 40, 16, 16);
     uint64_t frames = 0;
     for (size_t step = 0; step < 160; step++) {
@@ -211,7 +211,7 @@ static void test_sharing(void) {
 
 /* A ring stays as large as it is over its laps, and is read by two threads, ahead of what is in no cache. */
 static void test_large_ring(const ft_method *method) {
-    const ft_schema schema = {{1, 1, 2, 4096, 1, 64, true, false}, *method, 2, 2};
+    const ft_schema schema = {{1, 1, 2, 4096, 1, 64, true, false, 0}, *method, 2, 2};
     pair *both = pair_new(&schema, 400, 64, 12);
     uint64_t held = 0;
     for (size_t step = 0; step < 1400; step++) {
@@ -282,7 +282,7 @@ static void test_refusals(void) {
         ft_read *read;
         CHECK(ft_read_begin(both->column, &places[i][0], &places[i][1], 1, outs, &both->codecs, &read) == FT_OUTSIDE && read == NULL);
     }
-    const ft_layout larger = {1, 1, 4, 144, 1, 12, true, false};
+    const ft_layout larger = {1, 1, 4, 144, 1, 12, true, false, 0};
     CHECK(ft_column_set_layout(both->column, &larger, &both->codecs) == FT_INVALID);
     CHECK(ft_column_get_chunk(both->column, 5) == NULL);
     check_all(both, both->column);

@@ -20,10 +20,12 @@ int main(void) {
         test_objects();
         test_failures();
         test_values();
+        test_pictures();
         printf("%s: passed\n", kernels->name);
         runs++;
     }
     test_kernels_agree();
+    test_picture_kernels_agree();
     test_tree();
     CHECK(runs > 0 && ft_find_kernels("none of the kind") == NULL);
     return 0;

@@ -11,8 +11,10 @@ void test_chunks(void);
 void test_objects(void);
 void test_failures(void);
 void test_values(void);
+void test_pictures(void);
 /* Whether all kernels of this processor make the same of the same. */
 void test_kernels_agree(void);
+void test_picture_kernels_agree(void);
 void test_tree(void);
 
 /* -- column_kit.c --------------------------------------------------------------------------------------------------------- */
@@ -29,6 +31,7 @@ typedef struct pair {
     run_codec codec;
     ft_codecs codecs;
     chance chance;
+    void (*play)(chance *from, const ft_layout *layout, uint8_t *obs); /* what comes next */
 } pair;
 
 pair *pair_new(const ft_schema *schema, size_t rows, size_t chunk_rows, uint64_t seed);

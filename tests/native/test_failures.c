@@ -142,7 +142,7 @@ static void test_resuming(pair *both, trouble kind) {
 
 /* Rows of a second lap whose views are written one after the other, or only one of them, and whatever may come in between. */
 static size_t make_views_apart(pair *both, size_t first, size_t stop, trouble kind) {
-    const ft_layout layout = both->schema.layout, whole = {layout.item, 1, 1, both->obs_bytes, 1, 0, false, false};
+    const ft_layout layout = both->schema.layout, whole = {layout.item, 1, 1, both->obs_bytes, 1, 0, false, false, 0};
     const change to_whole = {.make = make_layout, .layout = whole}, back = {.make = make_layout, .layout = layout};
     size_t troubles = 0;
     for (size_t row = first; row < stop; row++) {
@@ -179,7 +179,7 @@ static void test_troubles(const ft_schema *schema, trouble kind, uint64_t seed) 
         }
         troubles += make_rows(both, AGAIN[k], AGAIN[k] + 1, kind);
     }
-    const ft_layout whole = {schema->layout.item, 1, 1, both->obs_bytes, 1, 0, false, false};
+    const ft_layout whole = {schema->layout.item, 1, 1, both->obs_bytes, 1, 0, false, false, 0};
     const change to_whole = {.make = make_layout, .layout = whole}, back = {.make = make_layout, .layout = schema->layout};
     troubles += make_with_trouble(both, &to_whole, kind);
     both->schema.layout = whole;

@@ -43,7 +43,7 @@ static void draw_game(game *of, uint8_t *frame) {
     }
 }
 
-static const ft_layout LAYOUT = {1, 1, 1, SIZE, 1, WIDTH, false, false};
+static const ft_layout LAYOUT = {1, 1, 1, SIZE, 1, WIDTH, false, false, 0};
 static const ft_method DELTA = {true, false, 3};
 
 /* A column of such games, and what it has to hold. */
@@ -311,7 +311,7 @@ static void test_damaged(void) {
 static void test_long_forms(void) {
     enum { LARGE = 300000 };
     static const size_t lengths[] = {1, 2, 3, 4, 126, 127, 128, 250, 251, 252, 253, 254, 255, 256, 257, 600, 30000};
-    const ft_layout layout = {1, 1, 1, LARGE, 1, 0, false, false};
+    const ft_layout layout = {1, 1, 1, LARGE, 1, 0, false, false, 0};
     uint8_t *data = grab(LARGE), *frame = grab(LARGE);
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
         const ft_schema schema = {layout, DELTA, 1, 1};

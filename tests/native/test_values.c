@@ -196,7 +196,7 @@ static void write_noise(pair *both, size_t row) {
 /* Where a table has proved too small, it is tried again, ever more rarely; once it does, it is back. */
 static void test_pauses(void) {
     enum { CHUNK = 16, CHUNKS = 200 };
-    const ft_schema schema = {{4, 1, 1, 4 * 400, 1, 0, false, false}, METHODS[0], 1, 1};
+    const ft_schema schema = {{4, 1, 1, 4 * 400, 1, 0, false, false, 0}, METHODS[0], 1, 1};
     pair *both = pair_new(&schema, CHUNK * CHUNKS, CHUNK, 4);
     both->values = 9;
     size_t tried = 0;
@@ -227,7 +227,7 @@ static void test_pauses(void) {
 
 /* What a row that is aborted has added is gone. */
 static void test_aborted_values(void) {
-    const ft_schema schema = {{4, 1, 1, 4 * 400, 1, 0, false, false}, METHODS[0], 1, 1};
+    const ft_schema schema = {{4, 1, 1, 4 * 400, 1, 0, false, false, 0}, METHODS[0], 1, 1};
     pair *both = pair_new(&schema, 64, 64, 4);
     both->values = 5;
     CHECK(write_row(both, 0, false) == FT_OK && write_row(both, 1, false) == FT_OK);
@@ -252,7 +252,7 @@ static void test_aborted_values(void) {
 
 /* Bytes that stand for no value of the table, and tables that make no sense. */
 static void test_damaged_tables(void) {
-    const ft_schema schema = {{4, 1, 1, 4 * 50, 1, 0, false, false}, METHODS[0], 1, 1};
+    const ft_schema schema = {{4, 1, 1, 4 * 50, 1, 0, false, false, 0}, METHODS[0], 1, 1};
     pair *both = pair_new(&schema, 16, 16, 4);
     both->values = 5;
     CHECK(write_row(both, 0, false) == FT_OK);

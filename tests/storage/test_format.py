@@ -17,7 +17,7 @@ from frames_kit import QUICK_METHODS, Ring, contents_of, split_by
 from hypothesis import given
 from hypothesis import strategies as st
 from observation_streams import Stack, Stream
-from reference_decoder import BLOB, CODED, HEADER, KEYED, PACKED, RAW, ChunkDecoder, apply_patch
+from reference_decoder import BLOB, CODED, HEADER, JOINT, KEYED, PACKED, PALETTE, RAW, ChunkDecoder, apply_patch
 
 from sb3_extra_buffers.storage import Frames
 from sb3_extra_buffers.storage._core import READ_AHEAD, checksum
@@ -154,6 +154,31 @@ def test_each_coder(method: str, make_frames: Callable[..., np.ndarray], wanted:
     chunks = check(ring)
     assert all(chunk.head["flags"] & reference_decoder.INTERLEAVE for chunk in chunks)
     assert wanted <= coders_of(chunks)
+
+
+def textures(rng: np.random.Generator, count: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Pictures of a few colours, of which nothing stays in its place."""
+    colours = rng.integers(0, 256, (shape[0], 40), dtype=np.uint8)
+    places = np.add.outer(np.arange(shape[1]) * 7, np.arange(shape[2]) * 3)
+    noise = rng.integers(0, 40, (count, *places.shape)) * (rng.random((count, *places.shape)) < 0.1)
+    numbers = (places + rng.integers(0, 40, (count, 1, 1)) + noise) % 40
+    return np.ascontiguousarray(colours[:, numbers].swapaxes(0, 1))
+
+
+def shades(rng: np.random.Generator, count: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Pictures of light that falls off, with a little noise."""
+    places = np.add.outer(np.arange(shape[1]) * 2, np.arange(shape[2])) + np.arange(shape[0])[:, None, None] * 30
+    noise = rng.integers(0, 4, (count, *shape))
+    noise[rng.random((count, *shape)) < 0.02] += 90
+    return (places + rng.integers(0, 256, (count, 1, 1, 1)) + noise).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("make_frames", "wanted"), [(textures, PALETTE), (shades, JOINT)])
+@pytest.mark.parametrize("shape", [(3, 23, 31), (1, 59, 36), (4, 26, 20), (2, 40, 27)])
+def test_pictures(make_frames: Callable[..., np.ndarray], wanted: int, shape: tuple[int, ...]) -> None:
+    ring = Ring(Stream(0, 2, shape, np.uint8), "delta", rows=30, chunk_rows=16)
+    write_all(ring, make_frames(np.random.default_rng(1), 36, shape))
+    assert wanted in coders_of(check(ring))
 
 
 def test_the_row_above(monkeypatch: pytest.MonkeyPatch) -> None:

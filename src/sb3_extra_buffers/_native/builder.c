@@ -93,6 +93,7 @@ int ft_builder_new(const ft_schema *schema, int transform, size_t most_rows, ft_
         return FT_NO_MEMORY;
     }
     builder->rows.lanes = builder->lanes;
+    builder->rows.shelf = &builder->shelf;
     ft_builder_begin(builder);
     *made = builder;
     return FT_OK;
@@ -114,6 +115,8 @@ void ft_builder_free(ft_builder *builder) {
     }
     ft_free_pages(builder->memory, builder->memory_bytes);
     ft_free_pages(builder->block, builder->block_bytes);
+    ft_free_pictures(builder->pictures);
+    ft_clear_shelf(&builder->shelf);
     ft_free(builder);
 }
 
@@ -129,11 +132,13 @@ void ft_builder_begin(ft_builder *builder) {
     if (builder->values != NULL) {
         ft_cut_values(builder->values, 0); /* those of the last chunk need not be those of the next */
     }
+    ft_begin_pictures(builder->pictures);
+    ft_clear_shelf(&builder->shelf);
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
     ft_clear_catalogue(&builder->catalogue);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         stream *of = &builder->streams[i];
-        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above};
+        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above, .picture = of->picture};
         ft_lane *lane = &builder->lanes[i];
         lane->n_groups = lane->n_exceptions = lane->frames = lane->open_bytes = 0;
         lane->open = NULL;
@@ -200,6 +205,7 @@ static void save_state(ft_builder *builder) {
     memcpy(builder->saved_numbers, builder->number_memory, n * numbers_of(builder) * sizeof(frame_number));
     builder->saved_data_bytes = builder->data_bytes;
     builder->saved_newest_key = builder->newest_key;
+    ft_save_pictures(builder->pictures);
     builder->saved_doubt = builder->doubt;
     builder->saved_values = builder->values != NULL ? builder->values->count : 0;
     builder->is_changing = true;
@@ -223,6 +229,7 @@ void ft_builder_abort(ft_builder *builder) {
     memcpy(builder->number_memory, builder->saved_numbers, n * numbers_of(builder) * sizeof(frame_number));
     builder->data_bytes = builder->saved_data_bytes;
     builder->newest_key = builder->saved_newest_key;
+    ft_restore_pictures(builder->pictures);
     builder->doubt = builder->saved_doubt;
     if (builder->values != NULL) {
         ft_cut_values(builder->values, builder->saved_values);
@@ -278,7 +285,9 @@ int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_ch
     }
     ft_write_chunk(&builder->rows, first_row, lap, builder->block);
     ft_set_up_chunk(chunk, builder->block, builder->block_bytes);
-    builder->block = NULL; /* it is the chunk's now */
+    builder->block = NULL; /* it is the chunk's now, and so are tables */
+    chunk->shelf = builder->shelf;
+    builder->shelf.first = NULL;
     ft_builder_begin(builder);
     *made = chunk;
     return FT_OK;
@@ -329,11 +338,21 @@ int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size
 ft_doubt *ft_builder_get_doubt(ft_builder *builder) { return &builder->doubt; }
 
 bool ft_builder_needs_codecs(const ft_builder *builder) {
+    const bool takes_pictures = ft_takes_pictures(&builder->rows);
     size_t coded = 0;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
-        coded += !references_pay(&builder->streams[i]);
+        const stream *of = &builder->streams[i];
+        coded += !references_pay(of) && (!takes_pictures || of->picture.mode == CODED);
     }
     return builder->rows.method.packs || !builder->rows.method.references || 2 * coded > builder->rows.n_streams;
+}
+
+void ft_builder_count_coded(const ft_builder *builder, uint64_t coded[FT_MOST_CODERS]) {
+    for (size_t i = 0; i < builder->rows.n_streams; i++) {
+        for (size_t k = 0; k < FT_MOST_CODERS; k++) {
+            coded[k] += builder->streams[i].coded[k];
+        }
+    }
 }
 
 size_t ft_builder_count_index_bytes(const ft_builder *builder) {

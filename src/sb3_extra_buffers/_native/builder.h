@@ -10,6 +10,16 @@ enum { FT_FIRST_ROOM = 16, FT_FIRST_HASHES = 64 };
 /* The frames of an observation, by number, oldest first; FT_ZEROS for zeros. */
 typedef int32_t frame_number;
 
+/* How pictures that no patch helps are coded in a stream. */
+typedef struct picture_choice {
+    int mode;          /* PALETTE, JOINT or CODED; 0 while none is known to help */
+    uint32_t mean;     /* of their bytes, the latest count most */
+    uint32_t since;    /* pictures since all others were tried */
+    uint32_t rest;     /* pictures for which nothing is tried, as nothing helped */
+    uint32_t codec_in; /* pictures until the codec is tried, which is slow to decode */
+    uint32_t calm;     /* groups in a row that patches were good for */
+} picture_choice;
+
 /* One environment. What is in here is kept aside before a row is written, and put back if that fails. */
 typedef struct stream {
     bool known;          /* whether `last` is the last observation, and `numbers` are its frames */
@@ -29,6 +39,8 @@ typedef struct stream {
     size_t base_cost;    /* bytes of first patches on it that are left until it is given up */
     size_t first_patch;  /* bytes of the first patch of the last group, if it is right on the key frame; 0 otherwise */
     uint32_t short_groups, row_above;
+    picture_choice picture;
+    uint32_t coded[FT_MOST_CODERS]; /* frames, see ft_usage */
     /* The row that was written last. */
     uint32_t frames_before;
     unsigned written;    /* views, as bits */
@@ -47,6 +59,8 @@ typedef struct stream_memory {
     frame_number *cell;        /* of the row that was written last, view by view */
     frame_number *before;      /* of the last view of the row before that */
 } stream_memory;
+
+typedef struct ft_pictures ft_pictures;
 
 struct ft_builder {
     ft_rows rows;        /* up to the last commit */
@@ -82,6 +96,8 @@ struct ft_builder {
     uint8_t *zeros;
     uint8_t *base;       /* scratch: a frame that a group begins with */
     ft_catalogue catalogue;
+    ft_pictures *pictures; /* NULL before some are first coded */
+    ft_shelf shelf;
     uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
 };
 
@@ -110,6 +126,33 @@ int ft_store_frame(ft_builder *builder, size_t stream, const uint8_t *frame, con
 bool ft_resize_block(ft_builder *builder, size_t bytes);
 /* Move the record of a stream's open group to the data. */
 int ft_close_group(ft_builder *builder, size_t stream, const ft_codecs *codecs);
+
+/* Room for so many bytes behind the data; where a record begins that has been put there, after which there is more data. */
+bool ft_make_room_for_data(ft_builder *builder, size_t bytes);
+void ft_put_record_header(uint8_t *record, size_t body, size_t stream, int coder, uint32_t frames);
+
+/* -- pictures.c: frames that no patch helps ------------------------------------------------------------------------------- */
+
+/* Whether frames are pictures that can be coded here, rather than by a codec. */
+bool ft_takes_pictures(const ft_rows *rows);
+/* Whether a patch on another frame is worth a try: not where pictures are being coded that have little in common with it. */
+bool ft_expects_patch(const ft_builder *builder, size_t stream, const uint8_t *before, const uint8_t *frame);
+/* Whether the stream's pictures have been coded here lately, and were smaller for it. */
+bool ft_codes_pictures(const stream *of);
+/* Longest patch that is worth it for a stream, `limit` at most: a picture may be shorter. */
+size_t ft_limit_patch(const stream *of, size_t limit);
+/* Write the first frame of a group to the stream's record, by whichever way is the shortest. `*coder` is that, 0 where there is none;
+ * `*end` is where the record ends. */
+int ft_begin_picture(ft_builder *builder, size_t stream, const uint8_t *frame, const ft_codecs *codecs, int *coder, size_t *end);
+/* Note that a group has ended, which patches were good for or not. */
+void ft_note_group(stream *of, bool is_short);
+/* Code a frame by the frame codec. */
+int ft_encode_frame(ft_builder *builder, const uint8_t *frame, const ft_codecs *codecs, const uint8_t **blob, size_t *size);
+/* What belongs to a chunk: another one begins; keep it, and put it back. */
+void ft_begin_pictures(ft_pictures *pictures);
+void ft_save_pictures(ft_pictures *pictures);
+void ft_restore_pictures(ft_pictures *pictures);
+void ft_free_pictures(ft_pictures *pictures);
 
 /* -- observations.c: which frames an observation is made of, and rows that do not follow from the row before -------------- */
 

@@ -301,6 +301,30 @@ static bool read_lanes(ft_chunk *chunk, const header *of) {
     return groups_left == 0 && exceptions_left == 0;
 }
 
+/* Count what the frames were coded by. */
+static void count_coded(ft_chunk *chunk) {
+    const ft_rows *rows = &chunk->rows;
+    for (size_t i = 0; i < rows->n_streams; i++) {
+        const ft_lane *lane = &chunk->lanes[i];
+        for (size_t k = 0; k < lane->n_groups; k++) {
+            const uint8_t *entry = lane->groups + k * FT_GROUP_BYTES;
+            const uint32_t stop = k + 1 < lane->n_groups ? get_u16(entry + FT_GROUP_BYTES + 4) : lane->frames;
+            const int coder = rows->data[get_u32(entry) + RECORD_CODER];
+            const bool is_patched = coder == KEYED || coder == PACKED || coder == OBJECTS || coder >= FT_MOST_CODERS;
+            const uint32_t first = is_patched ? 0 : 1; /* frames that are no patch */
+            chunk->coded[is_patched ? KEYED : coder] += first;
+            chunk->coded[KEYED] += stop - get_u16(entry + 4) - first;
+        }
+    }
+    for (size_t at = 0; at < rows->data_bytes && rows->data_bytes - at >= RECORD_HEADER;) { /* each begins a group, too */
+        if (rows->data[at + RECORD_CODER] == KEY && chunk->coded[KEYED] > 0) {
+            chunk->coded[KEY]++;
+            chunk->coded[KEYED]--;
+        }
+        at += RECORD_HEADER + (size_t)get_u32(rows->data + at);
+    }
+}
+
 /* Fill in a chunk from its bytes; returns what is wrong with them. Sums of data and index are for the caller to check. */
 static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows, const uint8_t *bytes, size_t size) {
     *chunk = (ft_chunk){.rows = *rows, .bytes = bytes, .size = size, .first_row = of->first_row, .lap = of->lap, .owners = 1};
@@ -312,8 +336,13 @@ static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows
     chunk->rows.values = bytes + size - FOOTER_BYTES - of->tables;
     chunk->rows.classes = chunk->rows.values - of->classes * ft_count_class_bytes(rows);
     chunk->rows.lanes = chunk->lanes;
+    chunk->rows.shelf = &chunk->shelf;
     const bool ends = memcmp(bytes + size - sizeof END, END, sizeof END) == 0 && get_u64(bytes + size - FOOTER_BYTES) == size;
-    return ends && read_lanes(chunk, of) ? NULL : "its index makes no sense";
+    if (!ends || !read_lanes(chunk, of)) {
+        return "its index makes no sense";
+    }
+    count_coded(chunk);
+    return NULL;
 }
 
 /* Compare the sums of data and index with what is there. */
@@ -420,6 +449,7 @@ void ft_chunk_drop(ft_chunk *chunk) {
         if (chunk->release != NULL) {
             chunk->release(chunk->context, chunk->bytes, chunk->size);
         }
+        ft_clear_shelf(&chunk->shelf);
         ft_free(chunk);
     }
 }

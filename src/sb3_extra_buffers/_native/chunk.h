@@ -44,6 +44,11 @@ typedef struct ft_lane {
     uint32_t open_bytes;
 } ft_lane;
 
+/* The tables of codebooks that something was decoded by, the latest first. */
+typedef struct ft_shelf {
+    ft_tables *first; /* changed by atomic steps only */
+} ft_shelf;
+
 /*
  * Some rows of all streams, to be read.
  *
@@ -69,6 +74,7 @@ typedef struct ft_rows {
     const uint8_t *values;
     size_t n_values;
     const ft_lane *lanes;
+    ft_shelf *shelf;
 } ft_rows;
 
 struct ft_chunk {
@@ -80,6 +86,8 @@ struct ft_chunk {
     uint64_t first_row, lap;
     uint64_t owners; /* changed by atomic steps only */
     size_t blocks;   /* of a ring that hold it */
+    uint32_t coded[FT_MOST_CODERS]; /* frames, see ft_usage */
+    ft_shelf shelf;
     ft_lane lanes[];
 };
 
@@ -132,6 +140,8 @@ int ft_builder_pack(ft_builder *builder, const ft_codecs *codecs);
 ft_doubt *ft_builder_get_doubt(ft_builder *builder);
 /* Whether most frames have to be decoded by a codec. */
 bool ft_builder_needs_codecs(const ft_builder *builder);
+/* Add the frames of the open chunk to what was coded how. */
+void ft_builder_count_coded(const ft_builder *builder, uint64_t coded[FT_MOST_CODERS]);
 size_t ft_builder_count_index_bytes(const ft_builder *builder);
 size_t ft_builder_count_held_bytes(const ft_builder *builder);
 
@@ -148,6 +158,13 @@ void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size);
 /* Memory that it takes, and what of it is not records. */
 size_t ft_chunk_count_held_bytes(const ft_chunk *chunk);
 size_t ft_chunk_count_index_bytes(const ft_chunk *chunk);
+
+/* -- codebooks.c ---------------------------------------------------------------------------------------------------------- */
+
+/* The tables of the codebook at an offset, made if they are not there yet. Safe in any thread.
+ * Returns FT_OK, FT_DAMAGED or FT_NO_MEMORY. */
+int ft_find_tables(const ft_rows *rows, size_t offset, const ft_tables **found);
+void ft_clear_shelf(ft_shelf *shelf);
 
 /* -- coders.c, decode.c --------------------------------------------------------------------------------------------------- */
 

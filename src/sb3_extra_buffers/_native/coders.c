@@ -9,14 +9,16 @@
 static size_t most_body(const ft_rows *rows) { return 3 * rows->frame_bytes + ((size_t)64 << rows->method.shift); }
 
 size_t ft_measure_scratch(const ft_rows *rows) {
-    return 4 * rows->stride + 2 * FT_WRITE_AHEAD + (rows->method.packs ? most_body(rows) + FT_READ_AHEAD : 0);
+    return 4 * rows->stride + 2 * FT_WRITE_AHEAD + ft_measure_picture_scratch(rows->frame_bytes) +
+           (rows->method.packs ? most_body(rows) + FT_READ_AHEAD : 0);
 }
 
 ft_scratch ft_split_scratch(const ft_rows *rows, uint8_t *memory) {
-    ft_scratch own = {memory, memory + rows->stride + FT_WRITE_AHEAD, NULL, NULL, NULL};
+    ft_scratch own = {memory, memory + rows->stride + FT_WRITE_AHEAD, NULL, NULL, NULL, NULL};
     own.pixels = own.first + rows->stride + FT_WRITE_AHEAD;
     own.put = own.pixels + rows->stride;
-    own.body = own.put + rows->stride;
+    own.work = own.put + rows->stride;
+    own.body = own.work + ft_measure_picture_scratch(rows->frame_bytes);
     return own;
 }
 
@@ -172,6 +174,31 @@ static int open_blob(const source *from, ft_group *group) {
     return decode_frame(from, from->body, from->length);
 }
 
+/* A codebook, which is a record of its own somewhere in the data, a picture that was coded by it, and patches. */
+static int open_picture(const source *from, int kind, ft_group *group) {
+    enum { BEFORE = 2 * RECORD_NUMBER };
+    if (from->length < BEFORE || get_u32(from->body + RECORD_NUMBER) > from->length - BEFORE) {
+        return FT_DAMAGED;
+    }
+    const uint8_t *picture = from->body + BEFORE;
+    const size_t size = get_u32(from->body + RECORD_NUMBER);
+    const ft_tables *tables;
+    const int result = ft_find_tables(from->rows, get_u32(from->body), &tables);
+    if (result != FT_OK || tables->kind != kind) {
+        return result != FT_OK ? result : FT_DAMAGED;
+    }
+    group->patches = picture + size;
+    group->length = from->length - BEFORE - size;
+    const bool sound = kind == PALETTE
+                           ? ft_active->decode_palette(tables, picture, size, from->own->first, from->own->work)
+                           : ft_active->decode_joint(tables, picture, size, from->own->first, from->own->work);
+    return sound ? FT_OK : FT_DAMAGED;
+}
+
+static int open_palette(const source *from, ft_group *group) { return open_picture(from, PALETTE, group); }
+
+static int open_joint(const source *from, ft_group *group) { return open_picture(from, JOINT, group); }
+
 /* Fetch the key frame, unless the first patch takes nothing from it. */
 static void fetch_key(const ft_rows *rows, const uint8_t *body, size_t length) {
     const size_t key = length > RECORD_NUMBER + PATCH_PREFIX ? get_u32(body) : SIZE_MAX;
@@ -214,12 +241,15 @@ static const coder CODERS[] = {
     [RAW] = {open_raw, NULL},
     [BLOB] = {open_blob, NULL},
     [KEY] = {NULL, NULL}, /* is referred to, and no group by itself */
+    [PALETTE] = {open_palette, NULL},
+    [JOINT] = {open_joint, NULL},
+    [BOOK] = {NULL, NULL}, /* likewise */
     [OBJECTS] = {open_objects, fetch_objects_on_key},
 };
 
 enum { N_CODERS = sizeof CODERS / sizeof *CODERS };
 
-bool ft_knows_coder(int coder) { return coder >= 0 && coder < N_CODERS && (coder == KEY || CODERS[coder].open != NULL); }
+bool ft_knows_coder(int coder) { return coder >= 0 && coder < N_CODERS; }
 
 int ft_open_record(const ft_rows *rows, const uint8_t *record, size_t length, const ft_scratch *own, const ft_codecs *codecs,
                    ft_group *group) {

@@ -10,6 +10,7 @@ typedef struct ft_scratch {
     uint8_t *first;  /* what a codec made of a blob, or a base, and FT_WRITE_AHEAD */
     uint8_t *pixels;
     uint8_t *put;    /* the frame that was put in its place last */
+    uint8_t *work;   /* of decoders of pictures */
     uint8_t *body;   /* what the group codec made of one, and FT_READ_AHEAD */
 } ft_scratch;
 

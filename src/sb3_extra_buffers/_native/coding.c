@@ -12,7 +12,7 @@ size_t ft_measure_record(const ft_rows *rows, size_t patch_limit) {
         return RECORD_HEADER + frame + FT_READ_AHEAD;
     }
     const size_t full = frame + (((size_t)1 << rows->method.shift) - 1) * patch_limit;
-    const size_t most = 3 * frame + 64, least = frame + 64, patches = full < most ? full : most;
+    const size_t most = 3 * frame + 64, least = frame + 64 + RECORD_NUMBER, patches = full < most ? full : most;
     return RECORD_PATCHES + (patches > least ? patches : least) + FT_READ_AHEAD;
 }
 
@@ -46,7 +46,7 @@ bool ft_resize_block(ft_builder *builder, size_t bytes) {
     return true;
 }
 
-static bool room_for_data(ft_builder *builder, size_t bytes) {
+bool ft_make_room_for_data(ft_builder *builder, size_t bytes) {
     const size_t wanted = FT_CHUNK_HEADER + builder->data_bytes + bytes + FT_READ_AHEAD;
     if (wanted <= builder->block_bytes) {
         return true;
@@ -57,7 +57,7 @@ static bool room_for_data(ft_builder *builder, size_t bytes) {
 
 /* -- groups --------------------------------------------------------------------------------------------------------------- */
 
-static void put_record_header(uint8_t *record, size_t body, size_t i, int coder, uint32_t frames) {
+void ft_put_record_header(uint8_t *record, size_t body, size_t i, int coder, uint32_t frames) {
     put_u32(record, body);
     put_u16(record + 4, i & 0xFFFF);
     record[RECORD_CODER] = (uint8_t)coder;
@@ -78,7 +78,7 @@ static bool room_for_group(ft_builder *builder, size_t i) {
 }
 
 /* Red, green and blue of a pixel have more to do with each other than neighbours have, so codecs get them side by side. */
-static int encode_frame(ft_builder *builder, const uint8_t *frame, const ft_codecs *codecs, const uint8_t **blob, size_t *size) {
+int ft_encode_frame(ft_builder *builder, const uint8_t *frame, const ft_codecs *codecs, const uint8_t **blob, size_t *size) {
     const ft_layout *layout = &builder->rows.layout;
     if (layout->interleave) {
         ft_active->transpose(frame, builder->pixels, layout->planes, ft_count_pixels(layout), layout->item);
@@ -98,7 +98,7 @@ static int write_objects(ft_builder *builder, size_t i, const uint8_t *record, s
     const uint8_t *body = record + RECORD_HEADER, *patches = body + (keyed ? RECORD_NUMBER : OBJECTS_REFERENCES);
     const size_t key = keyed ? get_u32(body) : get_u24(body), base = keyed ? OBJECTS_NO_BASE : get_u24(body + OBJECTS_BASE);
     const size_t length = of->staged - (size_t)(patches - record);
-    if (!room_for_data(builder, of->staged + ft_measure_objects(length)) ||
+    if (!ft_make_room_for_data(builder, of->staged + ft_measure_objects(length)) ||
         !ft_grow_catalogue(&builder->catalogue, builder->data, builder->data_bytes)) {
         return FT_NO_MEMORY;
     }
@@ -131,19 +131,19 @@ int ft_close_group(ft_builder *builder, size_t i, const ft_codecs *codecs) {
         return found;
     }
     const size_t length = objects > 0 ? objects : blob != NULL ? RECORD_PATCHES + size : of->staged;
-    if (!room_for_data(builder, length)) {
+    if (!ft_make_room_for_data(builder, length)) {
         return FT_NO_MEMORY;
     }
     uint8_t *target = builder->data + builder->data_bytes;
     if (objects > 0) {
-        put_record_header(target, length - RECORD_HEADER, i, OBJECTS, of->group_frames);
+        ft_put_record_header(target, length - RECORD_HEADER, i, OBJECTS, of->group_frames);
     } else if (blob != NULL) {
-        put_record_header(target, RECORD_NUMBER + size, i, PACKED, of->group_frames);
+        ft_put_record_header(target, RECORD_NUMBER + size, i, PACKED, of->group_frames);
         put_u32(target + RECORD_HEADER, body);
         memcpy(target + RECORD_PATCHES, blob, size);
     } else {
         ft_active->copy(target, record, length);
-        put_record_header(target, body, i, record[RECORD_CODER], of->group_frames);
+        ft_put_record_header(target, body, i, record[RECORD_CODER], of->group_frames);
     }
     set_group(builder, i, of->n_groups - 1, builder->data_bytes, of->frames - of->group_frames);
     builder->data_bytes += length;
@@ -161,15 +161,19 @@ static size_t encode_patch(ft_builder *builder, size_t i, const uint8_t *before,
 
 static void begin_record(ft_builder *builder, size_t i, int coder, size_t number, size_t staged) {
     uint8_t *record = builder->rooms[i].records[builder->streams[i].which];
-    put_record_header(record, 0, i, coder, 0);
+    ft_put_record_header(record, 0, i, coder, 0);
     put_u32(record + RECORD_HEADER, number);
     builder->streams[i].staged = staged;
 }
 
 /* Write the first patch of a group, on a key frame. */
 static size_t encode_first(ft_builder *builder, size_t i, int64_t key, const uint8_t *frame) {
-    const size_t limit = references_pay(&builder->streams[i]) ? builder->rows.frame_bytes / 2 : builder->patch_limit;
-    return encode_patch(builder, i, builder->data + key, frame, RECORD_PATCHES, limit);
+    const stream *of = &builder->streams[i];
+    if (!ft_expects_patch(builder, i, builder->data + key, frame)) {
+        return FT_NO_PATCH;
+    }
+    const size_t limit = references_pay(of) ? builder->rows.frame_bytes / 2 : builder->patch_limit;
+    return encode_patch(builder, i, builder->data + key, frame, RECORD_PATCHES, ft_limit_patch(of, limit));
 }
 
 /* Begin a group with a patch on the first frame of an earlier group, which costs nothing but time. That is a patch on the key frame
@@ -243,11 +247,11 @@ static bool begin_with_patch(ft_builder *builder, size_t i, const uint8_t *frame
 static int begin_with_key(ft_builder *builder, size_t i, const uint8_t *frame) {
     stream *of = &builder->streams[i];
     const size_t frame_bytes = builder->rows.frame_bytes, patches = RECORD_PATCHES;
-    if (!room_for_data(builder, RECORD_HEADER + frame_bytes)) {
+    if (!ft_make_room_for_data(builder, RECORD_HEADER + frame_bytes)) {
         return FT_NO_MEMORY;
     }
     uint8_t *target = builder->data + builder->data_bytes;
-    put_record_header(target, frame_bytes, i, KEY, 0);
+    ft_put_record_header(target, frame_bytes, i, KEY, 0);
     ft_active->copy(target + RECORD_HEADER, frame, frame_bytes);
     builder->newest_key = of->key = (int64_t)(builder->data_bytes + RECORD_HEADER);
     of->key_cost = 0;
@@ -260,20 +264,25 @@ static int begin_with_key(ft_builder *builder, size_t i, const uint8_t *frame) {
 
 static int open_group(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
-    const size_t frame_bytes = builder->rows.frame_bytes;
     if (!room_for_group(builder, i)) {
         return FT_NO_MEMORY;
     }
+    of->coded[KEYED]++;
     if (!begin_on_base(builder, i, frame) && !begin_with_patch(builder, i, frame)) {
-        const uint8_t *blob = NULL;
-        size_t size = frame_bytes;
-        int result = references_pay(of) ? FT_OK : encode_frame(builder, frame, codecs, &blob, &size);
-        if (result == FT_OK && size < frame_bytes) {
-            begin_record(builder, i, CODED, size, RECORD_PATCHES + size);
-            memcpy(builder->rooms[i].records[of->which] + RECORD_PATCHES, blob, size);
+        of->coded[KEYED]--;
+        int coder = 0, result = FT_OK;
+        size_t end = 0;
+        if (!references_pay(of) || ft_codes_pictures(of)) {
+            result = ft_begin_picture(builder, i, frame, codecs, &coder, &end);
+        }
+        if (result == FT_OK && coder != 0) {
+            ft_put_record_header(builder->rooms[i].records[of->which], 0, i, coder, 0);
+            of->staged = end;
         } else if (result == FT_OK) {
+            coder = KEY;
             result = begin_with_key(builder, i, frame);
         }
+        of->coded[coder]++;
         if (result != FT_OK) {
             return result;
         }
@@ -288,7 +297,7 @@ static int store_alone(ft_builder *builder, size_t i, const uint8_t *frame, cons
     const uint8_t *blob;
     size_t size;
     int coder = BLOB;
-    const int coded = encode_frame(builder, frame, codecs, &blob, &size);
+    const int coded = ft_encode_frame(builder, frame, codecs, &blob, &size);
     if (coded != FT_OK) {
         return coded;
     }
@@ -297,30 +306,35 @@ static int store_alone(ft_builder *builder, size_t i, const uint8_t *frame, cons
         size = builder->rows.frame_bytes;
         coder = RAW;
     }
-    if (!room_for_group(builder, i) || !room_for_data(builder, RECORD_HEADER + size)) {
+    if (!room_for_group(builder, i) || !ft_make_room_for_data(builder, RECORD_HEADER + size)) {
         return FT_NO_MEMORY;
     }
     uint8_t *target = builder->data + builder->data_bytes;
-    put_record_header(target, size, i, coder, 1);
+    ft_put_record_header(target, size, i, coder, 1);
     memcpy(target + RECORD_HEADER, blob, size);
     set_group(builder, i, builder->streams[i].n_groups++, builder->data_bytes, builder->streams[i].frames);
     builder->data_bytes += RECORD_HEADER + size;
+    builder->streams[i].coded[coder]++;
     memset(builder->data + builder->data_bytes, 0, FT_READ_AHEAD);
     return FT_OK;
 }
 
 static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
-    if (of->tail_holds && of->group_frames > 0 && of->group_frames < 1u << builder->rows.method.shift) {
-        const size_t end = encode_patch(builder, i, builder->rooms[i].tail, frame, of->staged, builder->patch_limit);
+    if (of->tail_holds && of->group_frames > 0 && of->group_frames < 1u << builder->rows.method.shift &&
+        ft_expects_patch(builder, i, builder->rooms[i].tail, frame)) {
+        const size_t limit = ft_limit_patch(of, builder->patch_limit);
+        const size_t end = encode_patch(builder, i, builder->rooms[i].tail, frame, of->staged, limit);
         if (end != FT_NO_PATCH) {
             of->staged = end;
             of->group_frames++;
+            of->coded[KEYED]++;
             return FT_OK;
         }
     }
     if (of->group_frames > 0) { /* a group that ends with its chunk is not counted */
         const bool is_short = of->group_frames < 1u << builder->rows.method.shift >> 1;
+        ft_note_group(of, is_short);
         of->short_groups = !is_short ? 0 : references_pay(of) ? of->short_groups + 1 : FT_MANY_SHORT;
     }
     const int result = ft_close_group(builder, i, codecs);

@@ -47,6 +47,9 @@ static void count_chunk(ft_column *column, const ft_chunk *chunk, bool comes) {
     for (size_t i = 0; i < chunk->rows.n_streams; i++) {
         usage->frames += sign * chunk->lanes[i].frames;
     }
+    for (size_t k = 0; k < FT_MOST_CODERS; k++) {
+        usage->coded[k] += sign * chunk->coded[k];
+    }
     usage->frame_bytes += sign * chunk->rows.data_bytes;
     usage->index_bytes += sign * ft_chunk_count_index_bytes(chunk);
     usage->held_bytes += sign * ft_chunk_count_held_bytes(chunk);

@@ -222,7 +222,8 @@ static bool leave_out(ft_group *of, size_t until, size_t *next, bool *alone) {
 int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[FT_MAX_VIEWS], const size_t room[FT_MAX_VIEWS],
               uint8_t *memory, const ft_codecs *codecs) {
     const ft_lane *lane = &rows->lanes[i];
-    const ft_scratch own = ft_split_scratch(rows, memory);
+    ft_scratch own = ft_split_scratch(rows, memory);
+    uint8_t *const first = own.first;
     const size_t depth = rows->layout.depth, size = rows->frame_bytes;
     int32_t wanted[FT_MAX_VIEWS * FT_MAX_DEPTH];
     size_t order[FT_MAX_VIEWS * FT_MAX_DEPTH], count = 0;
@@ -251,6 +252,9 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
     }
     for (size_t k = 0; k < count;) {
         ft_group found;
+        const size_t next_view = order[k] / depth, next_j = order[k] % depth;
+        const bool comes_in_place = in_order && room[next_view] + (depth - 1 - next_j) * size >= FT_WRITE_AHEAD;
+        own.first = comes_in_place ? outputs[next_view] + next_j * size : first; /* what is decoded whole is where it goes to then */
         const int result = find_group(rows, lane, (size_t)wanted[order[k]], &own, codecs, &found);
         if (result != FT_OK) {
             return result;

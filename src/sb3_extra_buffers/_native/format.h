@@ -20,6 +20,9 @@ enum {
     RAW = 3,    /* the bytes of one frame, when no codec makes them fewer */
     BLOB = 4,   /* blob of the frame codec: one frame */
     KEY = 5,    /* the bytes of a frame that patches are on */
+    PALETTE = 6, /* u32 offset of a codebook, u32 length, a picture coded by it (the first frame), further patches */
+    JOINT = 7,   /* likewise */
+    BOOK = 8,    /* a codebook */
     OBJECTS = 9, /* u24 key frame, u24 base, u16 count of references, u24 each; a patch of objects for each frame */
 };
 

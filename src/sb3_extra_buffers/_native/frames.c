@@ -41,6 +41,16 @@ void ft_take_frame(const ft_layout *layout, const uint8_t *obs, bool turned, siz
         ft_active->gather(obs, of.blocks, of.block, j * of.part, of.part, frame);
         return;
     }
+    if (of.part == of.block) { /* nothing lies in between */
+        ft_active->transpose(obs, frame, of.blocks, layout->planes, layout->item);
+        return;
+    }
+    if (layout->item == 1) {
+        for (size_t p = 0; p < layout->planes; p++) {
+            ft_active->gather(obs, of.blocks, of.block, j * of.part + p, 1, frame + p * of.blocks);
+        }
+        return;
+    }
     ft_active->gather(obs, of.blocks, of.block, j * of.part, of.part, scratch);
     ft_active->transpose(scratch, frame, of.blocks, layout->planes, layout->item);
 }

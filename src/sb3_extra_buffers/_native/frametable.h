@@ -59,6 +59,7 @@ typedef struct ft_layout {
     size_t row;      /* bytes of a row of a frame; 0 where it has only one */
     bool can_turn;   /* needs `outer` of 1, and whole planes in a part */
     bool interleave; /* codecs get the planes of a frame pixel by pixel; needs the same */
+    size_t pixel;    /* bytes of a pixel that lie side by side in a frame; 0 where that is not known. Only coders want to know */
 } ft_layout;
 
 typedef struct ft_method {
@@ -185,12 +186,16 @@ int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy)
  * Returns FT_OK, FT_INVALID, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC. */
 int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_row, uint64_t lap, const ft_codecs *codecs);
 
+/* Coders that a format may have; docs/format.md lists those that there are. */
+enum { FT_MOST_CODERS = 16 };
+
 typedef struct ft_usage {
     uint64_t frames;      /* stored ones */
     uint64_t frame_bytes; /* records, key frames, groups that are open */
     uint64_t index_bytes; /* what it takes to find them, headers and checksums included */
     uint64_t held_bytes;  /* all memory of chunks, sealed or open */
     uint64_t cells;       /* written ones, of all views */
+    uint64_t coded[FT_MOST_CODERS]; /* frames by what they were coded by: KEYED for all patches, and KEY for key frames themselves */
 } ft_usage;
 ft_usage ft_column_get_usage(const ft_column *column);
 

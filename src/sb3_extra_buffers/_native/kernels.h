@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pictures.h"
+
 enum {
     FT_READ_AHEAD = 8,   /* bytes after a patch that may be read, though they mean nothing */
     FT_MOVED_BLOCK = 32, /* blocks of `moved_blocks` are this large, or a half, a quarter … of it */
@@ -62,6 +64,19 @@ typedef struct ft_kernels {
                        const uint8_t *before_coded, uint8_t *out);
     /* The same, `width` of them at the beginning of each of `count` blocks of bytes. */
     void (*put_apart)(const uint8_t *table, size_t item, const uint8_t *coded, size_t count, size_t width, size_t block, uint8_t *out);
+    /* The pixels of row `y` of a frame as numbers. */
+    void (*take_pixels)(const ft_shape *shape, const uint8_t *frame, size_t y, uint32_t *row);
+    /* Differences of a row to what is predicted; both rows have a pixel before them that is written to. */
+    void (*find_deltas)(uint32_t *row, uint32_t *above, size_t width, enum ft_predictor predictor, uint32_t *deltas);
+    /* Code a picture by a codebook. `counts`, where it is not NULL, counts symbols. Returns the bytes at `out`, or FT_NO_PICTURE where
+     * they are more than `limit`, or are going to be. */
+    size_t (*encode_palette)(const ft_palette_codes *with, const uint8_t *frame, const ft_desk *desk, uint8_t *out, size_t limit,
+                             uint32_t *counts);
+    size_t (*encode_joint)(const ft_joint_codes *with, const uint8_t *frame, const ft_desk *desk, uint8_t *out, size_t limit);
+    /* Decode one: FT_READ_AHEAD after it are read, and exactly one frame is written. `scratch` has ft_measure_picture_scratch. Returns
+     * whether the picture is sound. */
+    bool (*decode_palette)(const ft_tables *with, const uint8_t *picture, size_t size, uint8_t *frame, uint8_t *scratch);
+    bool (*decode_joint)(const ft_tables *with, const uint8_t *picture, size_t size, uint8_t *frame, uint8_t *scratch);
 } ft_kernels;
 
 const ft_kernels *ft_find_best_kernels(void);

@@ -91,6 +91,25 @@ static inline void store_four(uint8_t *at, uint32_t word) {
     memcpy(at, &word, 4);
 }
 
+static inline uint32_t load_four(const uint8_t *at) {
+    uint32_t word;
+    memcpy(&word, at, 4);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap32(word);
+#endif
+    return word;
+}
+
+static inline void store_two(uint8_t *at, uint32_t word) {
+    const uint16_t half = (uint16_t)(word & 0xFFFF);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    const uint16_t turned = __builtin_bswap16(half);
+    memcpy(at, &turned, 2);
+#else
+    memcpy(at, &half, 2);
+#endif
+}
+
 /* As many bytes at once as may be written after a frame. */
 enum { BLOCK = 32 };
 #if defined(FT_AVX2)

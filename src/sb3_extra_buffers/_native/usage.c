@@ -15,6 +15,7 @@ ft_usage ft_column_get_usage(const ft_column *column) {
         usage.frames += open->lanes[i].frames;
         usage.frame_bytes += open->lanes[i].open_bytes;
     }
+    ft_builder_count_coded(column->open, usage.coded);
     usage.cells = ft_count_written_cells(open, 0, open->rows);
     size_t place;
     const ft_rows *older = ft_find_missing(column, &place);

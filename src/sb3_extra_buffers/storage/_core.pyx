@@ -28,11 +28,12 @@ cnp.import_array()
 
 cdef extern from "frametable.h":
     enum: FT_OK, FT_DAMAGED, FT_NO_MEMORY, FT_OUTSIDE, FT_CODEC, FT_INVALID
-    enum: FT_MAX_VIEWS, FT_BLOCK_ROWS
+    enum: FT_MAX_VIEWS, FT_BLOCK_ROWS, FT_MOST_CODERS
     size_t FT_MORE_THAN_ALL
     ctypedef struct ft_layout:
         size_t item, outer, depth, part, planes, row
         bint can_turn, interleave
+        size_t pixel
     ctypedef struct ft_method:
         bint references, packs
         uint32_t shift
@@ -56,6 +57,7 @@ cdef extern from "frametable.h":
         uint64_t first_row, lap
     ctypedef struct ft_usage:
         uint64_t frames, frame_bytes, index_bytes, held_bytes, cells
+        uint64_t *coded
     ctypedef struct ft_column:
         pass
     ctypedef struct ft_chunk:

@@ -31,6 +31,7 @@ cdef ft_layout _layout_of(object layout) except *:
     result.row = layout.row_bytes
     result.can_turn = layout.turned_strides is not None
     result.interleave = layout.interleaves
+    result.pixel = layout.pixel_bytes
     layout.obs_bytes
     return result
 
@@ -444,3 +445,15 @@ cdef class FrameColumn:
         of = ft_column_get_usage(self._column)
         self.lock.release()
         return of.cells, of.frames, of.frame_bytes, of.index_bytes, of.held_bytes
+
+    def coded_frames(self):
+        """
+        Count frames by what they were coded by.
+
+        :return: As many numbers as there can be coders: frames of each
+        """
+        cdef ft_usage of
+        self.lock.acquire()
+        of = ft_column_get_usage(self._column)
+        self.lock.release()
+        return [of.coded[coder] for coder in range(FT_MOST_CODERS)]

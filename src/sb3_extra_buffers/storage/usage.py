@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from sb3_extra_buffers.storage.frames import Frames
+
+CODERS = {0: "patch", 1: "codec", 3: "raw", 4: "codec", 5: "key", 6: "palette", 7: "joint"}
+"""What the core's coders are called here: ``docs/format.md`` describes them."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class MemoryUsage:
     :param index_bytes: What it takes to find them
     :param frames_stored: Frames that are stored
     :param frames_shared: Frames that are not, because another observation has them already
+    :param frames_by_coder: How many of those that are stored are a ``patch`` on another frame, a ``key`` frame that patches
+        are on, a picture coded by a ``palette`` or by ``joint`` deltas, what a ``codec`` has made, or ``raw``
     """
 
     raw_bytes: int
@@ -28,6 +34,7 @@ class MemoryUsage:
     index_bytes: int
     frames_stored: int
     frames_shared: int
+    frames_by_coder: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of_frames(cls, frames: Frames, dtype: np.dtype[Any]) -> MemoryUsage:
@@ -40,6 +47,9 @@ class MemoryUsage:
         """
         written, stored, stored_bytes, index_bytes, _ = frames.usage()
         layout = frames.layout
+        by_coder: Counter[str] = Counter()
+        for coder, count in enumerate(frames.coded_frames()):
+            by_coder[CODERS.get(coder, f"coder {coder}")] += count
         obs_bytes = layout.obs_bytes // frames.dtype.itemsize * dtype.itemsize
         return cls(
             raw_bytes=written * obs_bytes,
@@ -47,6 +57,7 @@ class MemoryUsage:
             index_bytes=index_bytes,
             frames_stored=stored,
             frames_shared=max(written * layout.depth - stored, 0),
+            frames_by_coder=dict(+by_coder),
         )
 
     @classmethod
@@ -77,15 +88,17 @@ class MemoryUsage:
             self.index_bytes + other.index_bytes,
             self.frames_stored + other.frames_stored,
             self.frames_shared + other.frames_shared,
+            dict(Counter(self.frames_by_coder) + Counter(other.frames_by_coder)),
         )
 
     def __str__(self) -> str:
         if not self.raw_bytes:
             return "no observations yet"
+        coded = ", ".join(f"{count:,} {name}" for name, count in sorted(self.frames_by_coder.items(), key=lambda of: -of[1]))
         return (
             f"{_readable(self.raw_bytes)} of observations in {_readable(self.total_bytes)} "
             f"({self.ratio:.1f}x smaller; {_readable(self.index_bytes)} of it index; "
-            f"{self.frames_stored:,} frames stored, {self.frames_shared:,} shared)"
+            f"{self.frames_stored:,} frames stored{f': {coded}' if coded else ''}; {self.frames_shared:,} shared)"
         )
 
 

@@ -1,0 +1,352 @@
+/* Frames that no patch helps: which coder they get, and the codebooks that it takes. */
+#include "builder.h"
+#include "study.h"
+
+#include <string.h>
+
+enum {
+    LEAST_BYTES = 2048, /* of a frame that is worth a codebook, which has about as many itself */
+    STUDY_EVERY = 8,    /* pictures of which one is counted */
+    GROWING = 64,       /* pictures after which older ones count less */
+    SCENE = 8,          /* pictures before a change of scene is worth another codebook */
+    REVIEW_EVERY = 128, /* pictures after which another codebook is tried; before that at powers of two */
+    SAMPLES = 4,        /* frames that the codes of P are made from */
+    GAIN = 32,          /* a codebook is worth it if pictures get smaller by this part, */
+    USES = 32,          /* and if it has paid for itself after so many pictures */
+    TRY_OTHERS = 32,    /* pictures after which another coder is tried */
+    TRY_CODEC = 256,    /* the same for the codec */
+    REST = 16,
+    CALM = 4,           /* groups after which patches are trusted again */
+    SAMPLE = 64,        /* bytes that are compared with those of the last frame, */
+    SAMPLE_EVERY = 8,   /* once in so many times as many */
+    BEFORE = 2 * RECORD_NUMBER, /* what a record has before a picture */
+};
+
+#define UNKNOWN FT_NO_PICTURE /* no size is expected */
+
+/* One of the two coders, and its latest codebook. */
+typedef struct craft {
+    int kind;
+    void *codes, *trial;    /* of the codebook, and of one that may take its place */
+    uint8_t book[FT_MOST_BOOK];
+    size_t book_bytes;      /* 0 while there is none */
+    int64_t at, saved_at;   /* where it is in the data, -1 where it is not */
+    uint32_t version, saved_version;
+    uint32_t reviewed, next; /* pictures so far when a codebook was last made, and when one is going to be */
+    uint8_t *out;           /* what it has made of a picture */
+} craft;
+
+struct ft_pictures {
+    ft_shape shape;
+    ft_study *study;
+    craft crafts[2];
+    ft_desk desk;
+    uint8_t *memory;
+    uint32_t seen;               /* pictures so far, whoever has coded them */
+    uint32_t books, saved_books; /* in the chunk */
+};
+
+/* -- what they look like -------------------------------------------------------------------------------------------------- */
+
+static bool find_shape(const ft_rows *rows, ft_shape *shape) {
+    const ft_layout *layout = &rows->layout;
+    const size_t pixel = layout->interleave ? layout->planes : layout->pixel > 0 ? layout->pixel : 1;
+    const size_t row = layout->row / (layout->interleave ? 1 : pixel); /* of planes, each has rows of its own */
+    if (layout->item != 1 || pixel > FT_MOST_PIXEL || row < 4 || rows->frame_bytes < LEAST_BYTES ||
+        rows->frame_bytes % (row * pixel) != 0 || (!layout->interleave && layout->row % pixel != 0)) {
+        return false;
+    }
+    *shape = (ft_shape){row, rows->frame_bytes / (row * pixel), pixel, layout->interleave};
+    return shape->height >= FT_LEAST_HEIGHT;
+}
+
+bool ft_takes_pictures(const ft_rows *rows) {
+    ft_shape shape;
+    return find_shape(rows, &shape);
+}
+
+/* -- making and freeing --------------------------------------------------------------------------------------------------- */
+
+void ft_free_pictures(ft_pictures *pictures) {
+    if (pictures == NULL) {
+        return;
+    }
+    for (int k = 0; k < 2; k++) {
+        ft_free(pictures->crafts[k].codes);
+        ft_free(pictures->crafts[k].trial);
+    }
+    ft_study_free(pictures->study);
+    ft_free(pictures->memory);
+    ft_free(pictures);
+}
+
+static ft_pictures *make_pictures(const ft_rows *rows) {
+    ft_pictures *pictures = ft_alloc(1, sizeof *pictures);
+    if (pictures == NULL) {
+        return NULL;
+    }
+    ft_shape *shape = &pictures->shape;
+    find_shape(rows, shape);
+    const size_t frame = ft_pad_size(rows->frame_bytes), desk_rows = FT_DESK_ROWS(shape->width);
+    const size_t each = (shape->height + FT_STREAMS - 1) / FT_STREAMS * (shape->width * 3 / 2 + 8) + 64;
+    pictures->study = ft_study_new(shape);
+    pictures->memory = ft_alloc(1, desk_rows + FT_STREAMS * each + 3 * frame);
+    if (pictures->memory == NULL) {
+        ft_free_pictures(pictures);
+        return NULL;
+    }
+    uint8_t *at = pictures->memory + desk_rows;
+    pictures->desk.rows = pictures->memory;
+    for (int s = 0; s < FT_STREAMS; s++, at += each) {
+        pictures->desk.streams[s] = at;
+    }
+    pictures->desk.escapes = at;
+    pictures->desk.escape_room = frame;
+    for (int k = 0; k < 2; k++) {
+        craft *of = &pictures->crafts[k];
+        const size_t size = k == 0 ? sizeof(ft_palette_codes) : sizeof(ft_joint_codes);
+        *of = (craft){.kind = k == 0 ? PALETTE : JOINT, .at = -1, .saved_at = -1, .next = 1};
+        of->out = at += frame;
+        of->codes = ft_alloc(1, size);
+        of->trial = ft_alloc(1, size);
+        if (of->codes == NULL || of->trial == NULL || pictures->study == NULL) {
+            ft_free_pictures(pictures);
+            return NULL;
+        }
+    }
+    return pictures;
+}
+
+void ft_begin_pictures(ft_pictures *pictures) {
+    if (pictures != NULL) {
+        pictures->books = 0;
+        pictures->crafts[0].at = pictures->crafts[1].at = -1;
+    }
+}
+
+void ft_save_pictures(ft_pictures *pictures) {
+    if (pictures != NULL) {
+        pictures->saved_books = pictures->books;
+        for (int k = 0; k < 2; k++) {
+            pictures->crafts[k].saved_at = pictures->crafts[k].at;
+            pictures->crafts[k].saved_version = pictures->crafts[k].version;
+        }
+    }
+}
+
+/* What was counted stays counted: it does no harm, as whatever is coded says by which codebook. */
+void ft_restore_pictures(ft_pictures *pictures) {
+    if (pictures != NULL) {
+        pictures->books = pictures->saved_books;
+        for (int k = 0; k < 2; k++) {
+            craft *of = &pictures->crafts[k];
+            of->at = of->version == of->saved_version ? of->saved_at : -1;
+        }
+    }
+}
+
+/* -- codebooks ------------------------------------------------------------------------------------------------------------ */
+
+static size_t encode(const ft_pictures *pictures, const craft *with, const void *codes, const uint8_t *frame, size_t limit) {
+    return with->kind == PALETTE ? ft_active->encode_palette(codes, frame, &pictures->desk, with->out, limit, NULL)
+                                 : ft_active->encode_joint(codes, frame, &pictures->desk, with->out, limit);
+}
+
+/* Have the codes of P suit some frames: this one, and the last ones of other streams. */
+static void suit_codes(const ft_builder *builder, const craft *of, const uint8_t *frame, ft_book *book) {
+    uint32_t counts[FT_PAIRS] = {0};
+    ft_make_palette_codes(book, of->trial);
+    for (size_t k = 0, samples = 0; k <= builder->rows.n_streams && samples < SAMPLES; k++) {
+        const bool holds = k == 0 || builder->streams[k - 1].tail_holds;
+        if (holds) {
+            ft_active->encode_palette(of->trial, k == 0 ? frame : builder->rooms[k - 1].tail, &builder->pictures->desk, of->out,
+                                      builder->rows.frame_bytes, counts);
+            samples++;
+        }
+    }
+    ft_find_lengths(counts, FT_PAIRS, FT_PAIR_BITS, book->lengths);
+}
+
+/* Make a codebook of what was counted, and take it if it is better for this frame. Returns the bytes of the picture. */
+static size_t review(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit, size_t size) {
+    ft_pictures *pictures = builder->pictures;
+    ft_book book;
+    if (pictures->seen > GROWING) {
+        ft_study_forget(pictures->study, of->kind);
+        ft_study_frame(pictures->study, of->kind, frame);
+    }
+    ft_study_make_book(pictures->study, of->kind, &book);
+    if (of->kind == PALETTE) {
+        suit_codes(builder, of, frame, &book);
+        ft_make_palette_codes(&book, of->trial);
+    } else {
+        ft_make_joint_codes(&book, of->trial);
+    }
+    uint8_t body[FT_MOST_BOOK];
+    const size_t book_bytes = ft_write_book(&book, body), before = size < limit ? size : limit;
+    const size_t least = size != FT_NO_PICTURE && size / GAIN > book_bytes / USES ? size / GAIN : book_bytes / USES; /* to be gained */
+    const size_t other = least < before ? encode(pictures, of, of->trial, frame, before - least) : FT_NO_PICTURE;
+    if (other == FT_NO_PICTURE) {
+        return size == FT_NO_PICTURE ? size : encode(pictures, of, of->codes, frame, limit);
+    }
+    void *codes = of->codes;
+    of->codes = of->trial;
+    of->trial = codes;
+    memcpy(of->book, body, book_bytes);
+    of->book_bytes = book_bytes;
+    of->version++;
+    of->at = -1;
+    return other;
+}
+
+/* Code a picture by a craft; what that has made of it is at `out`. `expected` is about how many bytes that should be. */
+static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit, size_t expected) {
+    ft_pictures *pictures = builder->pictures;
+    size_t size = of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit) : FT_NO_PICTURE;
+    /* What is much larger than expected may show something new. */
+    const uint32_t since = pictures->seen - of->reviewed;
+    const bool is_new = expected != UNKNOWN && since >= SCENE && (size == FT_NO_PICTURE || size > expected + expected / 4);
+    const bool due = (is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
+    if (due || pictures->seen % STUDY_EVERY == 0) {
+        ft_study_frame(pictures->study, of->kind, frame);
+    }
+    if (due) {
+        size = review(builder, of, frame, limit, size);
+        of->reviewed = pictures->seen;
+        const uint32_t wait = size == FT_NO_PICTURE ? 4 * REVIEW_EVERY : REVIEW_EVERY; /* what does not help is not looked at as often */
+        of->next = pictures->seen + (pictures->seen < wait ? pictures->seen : wait);
+    }
+    return size;
+}
+
+/* Store the codebook of a craft in the chunk, unless it is there. */
+static int store_book(ft_builder *builder, size_t i, craft *of) {
+    if (of->at >= 0) {
+        return FT_OK;
+    }
+    if (!ft_make_room_for_data(builder, RECORD_HEADER + of->book_bytes)) {
+        return FT_NO_MEMORY;
+    }
+    uint8_t *target = builder->data + builder->data_bytes;
+    ft_put_record_header(target, of->book_bytes, i, BOOK, 0);
+    memcpy(target + RECORD_HEADER, of->book, of->book_bytes);
+    of->at = (int64_t)(builder->data_bytes + RECORD_HEADER);
+    builder->pictures->books++;
+    builder->data_bytes += RECORD_HEADER + of->book_bytes;
+    memset(builder->data + builder->data_bytes, 0, FT_READ_AHEAD);
+    return FT_OK;
+}
+
+/* -- the choice ----------------------------------------------------------------------------------------------------------- */
+
+bool ft_codes_pictures(const stream *of) { return of->picture.mode == PALETTE || of->picture.mode == JOINT; }
+
+size_t ft_limit_patch(const stream *of, size_t limit) {
+    return ft_codes_pictures(of) && of->picture.mean < limit ? of->picture.mean : limit;
+}
+
+bool ft_expects_patch(const ft_builder *builder, size_t i, const uint8_t *before, const uint8_t *frame) {
+    const picture_choice *now = &builder->streams[i].picture;
+    if (!ft_codes_pictures(&builder->streams[i]) && now->rest == 0) {
+        return true;
+    }
+    const size_t size = builder->rows.frame_bytes, blocks = size / SAMPLE;
+    size_t seen = 0, different = 0;
+    for (size_t k = SAMPLE_EVERY / 2; k < blocks; k += SAMPLE_EVERY, seen += SAMPLE) {
+        for (size_t at = k * SAMPLE; at < (k + 1) * SAMPLE; at++) {
+            different += before[at] != frame[at];
+        }
+    }
+    const size_t most = now->rest > 0 ? size / 8 : 2 * (size_t)now->mean;
+    return (uint64_t)different * size <= (uint64_t)most * seen;
+}
+
+void ft_note_group(stream *of, bool is_short) {
+    of->picture.calm = is_short ? 0 : of->picture.calm + 1;
+    of->picture.rest = is_short ? of->picture.rest : 0;
+    if (of->picture.calm >= CALM) {
+        of->picture.mode = 0;
+    }
+}
+
+static void note_size(picture_choice *now, int mode, size_t size) {
+    now->mean = now->mode == mode && now->mean > 0 ? (uint32_t)((7 * (uint64_t)now->mean + size) / 8) : (uint32_t)size;
+    now->mode = mode;
+}
+
+/* Write a blob of the frame codec to the stream's record. */
+static size_t put_blob(uint8_t *record, const uint8_t *blob, size_t size) {
+    put_u32(record + RECORD_HEADER, size);
+    memcpy(record + RECORD_PATCHES, blob, size);
+    return RECORD_PATCHES + size;
+}
+
+int ft_begin_picture(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs, int *coder, size_t *end) {
+    picture_choice *now = &builder->streams[i].picture;
+    const size_t frame_bytes = builder->rows.frame_bytes, limit = frame_bytes - frame_bytes / 8;
+    uint8_t *record = builder->rooms[i].records[builder->streams[i].which];
+    const bool only_codec = !ft_takes_pictures(&builder->rows);
+    const uint8_t *blob = NULL;
+    size_t blob_bytes = FT_NO_PICTURE, sizes[2] = {FT_NO_PICTURE, FT_NO_PICTURE};
+    *coder = 0;
+    if (now->rest > 0) {
+        now->rest--;
+        if (builder->pictures != NULL) {
+            builder->pictures->seen++;
+        }
+        return FT_OK;
+    }
+    craft *best = NULL;
+    if (!only_codec && !(now->mode == CODED && now->since < TRY_OTHERS)) {
+        if (builder->pictures == NULL && (builder->pictures = make_pictures(&builder->rows)) == NULL) {
+            return FT_NO_MEMORY;
+        }
+        craft *crafts = builder->pictures->crafts;
+        const int first = now->mode == JOINT, other = !first;
+        const size_t expected = ft_codes_pictures(&builder->streams[i]) ? now->mean : UNKNOWN;
+        builder->pictures->seen++;
+        sizes[first] = code_by(builder, &crafts[first], frame, limit, expected);
+        const bool jumps = sizes[first] == FT_NO_PICTURE || sizes[first] > now->mean + now->mean / 4;
+        now->since++;
+        if (now->mode == 0 || now->mode == CODED || jumps || now->since >= TRY_OTHERS) {
+            sizes[other] = code_by(builder, &crafts[other], frame, sizes[first] < limit ? sizes[first] : limit, UNKNOWN);
+            now->since = 0;
+            now->mean = 0;
+        }
+        best = &crafts[sizes[other] < sizes[first] ? other : first];
+    }
+    const size_t size = best != NULL ? sizes[best->kind == JOINT] : FT_NO_PICTURE;
+    const bool try_codec = only_codec || best == NULL || now->mode == CODED || now->codec_in == 0;
+    if (try_codec) {
+        const int result = ft_encode_frame(builder, frame, codecs, &blob, &blob_bytes);
+        if (result != FT_OK) {
+            return result;
+        }
+        now->codec_in = TRY_CODEC;
+        now->since += best == NULL;
+    } else {
+        now->codec_in--;
+    }
+    /* What a codec has made takes long to decode: it has to be a good deal smaller. */
+    const bool takes_blob = blob_bytes < frame_bytes && (size == FT_NO_PICTURE || blob_bytes < size - size / 5);
+    if (takes_blob) {
+        *coder = CODED;
+        *end = put_blob(record, blob, blob_bytes);
+        note_size(now, CODED, blob_bytes);
+    } else if (size != FT_NO_PICTURE) {
+        const int result = store_book(builder, i, best);
+        if (result != FT_OK) {
+            return result;
+        }
+        *coder = best->kind;
+        put_u32(record + RECORD_HEADER, (size_t)best->at);
+        put_u32(record + RECORD_PATCHES, size);
+        memcpy(record + RECORD_HEADER + BEFORE, best->out, size);
+        *end = RECORD_HEADER + BEFORE + size;
+        note_size(now, best->kind, size);
+    } else {
+        now->mode = 0;
+        now->rest = only_codec ? 0 : REST;
+    }
+    return FT_OK;
+}
