@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-enum { MOST_INPUT = 1 << 15 };
+enum { MOST_INPUT = 1 << 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t fuzz_seed(uint64_t number, uint8_t *out); /* to MOST_INPUT bytes; its size */

@@ -38,7 +38,7 @@ static void draw_stack(int64_t step, size_t stream, uint8_t *obs) {
 
 static void *write_all(void *unused) {
     uint8_t *now = grab(STREAMS * OBS), *next = grab(STREAMS * OBS);
-    for (int64_t step = 0; step < STEPS; step++) {
+    for (int64_t step = 0; step < (draws_pictures ? STEPS / 4 : STEPS); step++) {
         for (size_t i = 0; i < STREAMS; i++) {
             draw_stack(step, i, now + i * OBS);
             draw_stack(step + 1, i, next + i * OBS);

@@ -200,21 +200,21 @@ static size_t review(ft_builder *builder, craft *of, const uint8_t *frame, size_
 }
 
 /* Code a picture by a craft; what that has made of it is at `out`. `expected` is about how many bytes that should be. */
-static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit, size_t expected) {
+static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit, size_t expected, bool nothing_helps) {
     ft_pictures *pictures = builder->pictures;
     size_t size = of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit) : FT_NO_PICTURE;
     /* What is much larger than expected may show something new. */
     const uint32_t since = pictures->seen - of->reviewed;
+    const bool is_hope = nothing_helps && size == FT_NO_PICTURE && since >= REST;
     const bool is_new = expected != UNKNOWN && since >= SCENE && (size == FT_NO_PICTURE || size > expected + expected / 4);
-    const bool due = (is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
+    const bool due = (is_hope || is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
     if (due || pictures->seen % STUDY_EVERY == 0) {
         ft_study_frame(pictures->study, of->kind, frame);
     }
     if (due) {
         size = review(builder, of, frame, limit, size);
         of->reviewed = pictures->seen;
-        const uint32_t wait = size == FT_NO_PICTURE ? 4 * REVIEW_EVERY : REVIEW_EVERY; /* what does not help is not looked at as often */
-        of->next = pictures->seen + (pictures->seen < wait ? pictures->seen : wait);
+        of->next = pictures->seen + (pictures->seen < REVIEW_EVERY ? pictures->seen : REVIEW_EVERY);
     }
     return size;
 }
@@ -274,6 +274,18 @@ static void note_size(picture_choice *now, int mode, size_t size) {
     now->mode = mode;
 }
 
+/* Whether hardly a byte is like the one beside it or above it, so that nothing but a codec is worth a try. */
+static bool looks_like_noise(const ft_rows *rows, const uint8_t *frame) {
+    const size_t beside = rows->layout.interleave || rows->layout.pixel == 0 ? 1 : rows->layout.pixel, row = rows->layout.row;
+    size_t seen = 0, alike = 0;
+    for (size_t first = row; first + row <= rows->frame_bytes; first += SAMPLE_EVERY * row, seen += row - beside) {
+        for (size_t at = first + beside; at < first + row; at++) {
+            alike += (uint8_t)(frame[at] - frame[at - beside] + 8) <= 16 || frame[at] == frame[at - row];
+        }
+    }
+    return alike * 6 < seen;
+}
+
 /* Write a blob of the frame codec to the stream's record. */
 static size_t put_blob(uint8_t *record, const uint8_t *blob, size_t size) {
     put_u32(record + RECORD_HEADER, size);
@@ -297,7 +309,8 @@ int ft_begin_picture(ft_builder *builder, size_t i, const uint8_t *frame, const 
         return FT_OK;
     }
     craft *best = NULL;
-    if (!only_codec && !(now->mode == CODED && now->since < TRY_OTHERS)) {
+    const bool is_hopeless = !only_codec && now->mode == 0 && looks_like_noise(&builder->rows, frame);
+    if (!only_codec && !is_hopeless && !(now->mode == CODED && now->since < TRY_OTHERS)) {
         if (builder->pictures == NULL && (builder->pictures = make_pictures(&builder->rows)) == NULL) {
             return FT_NO_MEMORY;
         }
@@ -305,18 +318,18 @@ int ft_begin_picture(ft_builder *builder, size_t i, const uint8_t *frame, const 
         const int first = now->mode == JOINT, other = !first;
         const size_t expected = ft_codes_pictures(&builder->streams[i]) ? now->mean : UNKNOWN;
         builder->pictures->seen++;
-        sizes[first] = code_by(builder, &crafts[first], frame, limit, expected);
+        sizes[first] = code_by(builder, &crafts[first], frame, limit, expected, now->mode == 0);
         const bool jumps = sizes[first] == FT_NO_PICTURE || sizes[first] > now->mean + now->mean / 4;
         now->since++;
         if (now->mode == 0 || now->mode == CODED || jumps || now->since >= TRY_OTHERS) {
-            sizes[other] = code_by(builder, &crafts[other], frame, sizes[first] < limit ? sizes[first] : limit, UNKNOWN);
+            sizes[other] = code_by(builder, &crafts[other], frame, sizes[first] < limit ? sizes[first] : limit, UNKNOWN, now->mode == 0);
             now->since = 0;
             now->mean = 0;
         }
         best = &crafts[sizes[other] < sizes[first] ? other : first];
     }
     const size_t size = best != NULL ? sizes[best->kind == JOINT] : FT_NO_PICTURE;
-    const bool try_codec = only_codec || best == NULL || now->mode == CODED || now->codec_in == 0;
+    const bool try_codec = only_codec || now->mode == CODED || now->codec_in == 0;
     if (try_codec) {
         const int result = ft_encode_frame(builder, frame, codecs, &blob, &blob_bytes);
         if (result != FT_OK) {
