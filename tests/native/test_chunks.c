@@ -110,6 +110,39 @@ static void test_newer_chunks(void) {
     pair_free(both);
 }
 
+/* A copy takes the place of a chunk where the ring still has it, and nowhere else; something else does not. */
+static void test_exchange(const ft_schema *schema, uint64_t seed) {
+    const char *what;
+    pair *both = pair_new(schema, 64, 16, seed);
+    for (size_t k = 0; k < 64 + 24; k++) { /* the first chunk is of the second lap then, the second one half gone */
+        CHECK(write_row(both, k % 64, false) == FT_OK);
+    }
+    for (uint64_t row = 0; row < 64; row += FT_BLOCK_ROWS) {
+        ft_chunk *chunk = ft_column_get_chunk(both->column, row), *copy;
+        if (chunk == NULL) {
+            continue;
+        }
+        ft_chunk_keep(chunk);
+        const ft_chunk_info of = ft_chunk_get_info(chunk);
+        uint8_t *bytes = grab(of.size);
+        memcpy(bytes, of.bytes, of.size);
+        CHECK(ft_chunk_open(bytes, of.size, keep_bytes, NULL, &copy, &what) == FT_OK);
+        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK);
+        CHECK(ft_column_get_chunk(both->column, row) == copy);
+        check_all(both, both->column);
+        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK && ft_column_get_chunk(both->column, row) == copy);
+        ft_chunk *other = ft_column_get_chunk(both->column, (row + 32) % 64);
+        CHECK(other == NULL || ft_column_exchange(both->column, copy, other) == FT_INVALID);
+        ft_column_clear(both->column); /* the copy is not put where its rows are gone */
+        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK && ft_column_get_chunk(both->column, row) == NULL);
+        ft_chunk_drop(copy);
+        ft_chunk_drop(chunk);
+        free(bytes);
+        break;
+    }
+    pair_free(both);
+}
+
 static void test_checksums(void) {
     CHECK(ft_compute_checksum((const uint8_t *)"123456789", 9) == UINT32_C(0xE3069283)); /* the value that CRC-32C is known by */
     chance draws = {7};
@@ -133,6 +166,7 @@ void test_chunks(void) {
                 test_damage(&schema, values, layout + method);
                 test_damaged_records(&schema, values, layout + method);
             }
+            test_exchange(&schema, layout + method);
         }
     }
 }

@@ -405,6 +405,20 @@ int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
     return FT_OK;
 }
 
+int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy) {
+    if (copy->size != chunk->size || memcmp(copy->bytes, chunk->bytes, chunk->size) != 0 || chunk->first_row >= column->rows) {
+        return FT_INVALID;
+    }
+    copy->first_row = chunk->first_row; /* it may have been adopted elsewhere than it says */
+    const uint64_t stop = chunk->first_row + chunk->rows.rows;
+    for (uint64_t row = chunk->first_row; row < stop && row < column->rows; row += FT_BLOCK_ROWS) {
+        if (column->by_block[row / FT_BLOCK_ROWS] == chunk) {
+            set_block(column, (size_t)(row / FT_BLOCK_ROWS), copy);
+        }
+    }
+    return FT_OK;
+}
+
 /* What the last row of the open chunk lacks though it was written in the last lap. What is written is never unwritten again, so where
  * a chunk of the last lap holds the row, a view that all streams lack is to be read from there. */
 static unsigned find_missing_views(const ft_column *column) {

@@ -175,6 +175,10 @@ int ft_column_snapshot(const ft_column *column, ft_chunk **chunk);
  * Returns FT_OK or FT_INVALID. */
 int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row);
 
+/* Put a copy of a sealed chunk, whose bytes are elsewhere, in its place: in all blocks of the ring that it still holds. The caller
+ * owns both, as before. Returns FT_OK, or FT_INVALID where it is no copy. */
+int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy);
+
 /* Go on with the rows of a chunk that may end anywhere, as a snapshot does: they are decoded, and are the open chunk then, which
  * must have no rows before. The next row is the one after them. The caller still owns the chunk. Sealed chunks must have been adopted
  * before: if one holds the last of these rows, what that row lacks is read from there, as it was where the snapshot was made.

@@ -16,6 +16,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_extra_buffers.compressed.arguments import check_space, explain_arguments
 from sb3_extra_buffers.compressed.fields import Field
+from sb3_extra_buffers.compressed.files import SavedToFiles
 from sb3_extra_buffers.compressed.options import DEFAULTS, DESCRIPTIONS, check_options, signature_with_options
 from sb3_extra_buffers.compressed.saving import SavedAtOnce
 from sb3_extra_buffers.storage import MemoryUsage, StoreLock
@@ -42,7 +43,7 @@ def warn_of_untested_version(version: str) -> None:
 warn_of_untested_version(stable_baselines3.__version__)
 
 
-class TableBuffer(SavedAtOnce):
+class TableBuffer(SavedToFiles, SavedAtOnce):
     """
     Mixin for the buffers of SB3 and SB3-Contrib; put it before the buffer class.
 

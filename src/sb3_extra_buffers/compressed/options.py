@@ -20,6 +20,14 @@ class CompressionOptions(TypedDict, total=False):
     output_dtype: str
 
 
+class ReplayOptions(CompressionOptions, total=False):
+    """Options of compressed replay buffers."""
+
+    storage_dir: str | None
+    max_memory: int | str | None
+    durability: str
+
+
 class RolloutOptions(CompressionOptions, total=False):
     """Options of compressed rollout buffers."""
 
@@ -35,6 +43,7 @@ DEFAULTS: dict[str, Any] = {
     "normalize_images": False,
     "output_dtype": "raw",
 }
+REPLAY_DEFAULTS: dict[str, Any] = {**DEFAULTS, "storage_dir": None, "max_memory": None, "durability": "chunk"}
 ROLLOUT_DEFAULTS: dict[str, Any] = {**DEFAULTS, "prefetch": False, "keep_freed_memory": True}
 
 DESCRIPTIONS = """
@@ -46,6 +55,14 @@ DESCRIPTIONS = """
     :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)
     :param output_dtype: ``"raw"`` samples observations as they are, ``"float"`` as float32
 """
+REPLAY_DESCRIPTIONS = (
+    DESCRIPTIONS
+    + """    :param storage_dir: Keep a ring on disk in this directory, and go on with the one that is there; None for none
+    :param max_memory: Bytes of compressed observations that stay in the memory of the process while there is a
+        ``storage_dir``, such as ``"2GB"``; all others are mapped from disk. By default that is all of them
+    :param durability: ``"chunk"``: a crash loses the rows since the last full chunk; ``"full"``: those of the last second
+"""
+)
 ROLLOUT_DESCRIPTIONS = (
     DESCRIPTIONS
     + """    :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are

@@ -172,6 +172,21 @@ class TableRollout(TableBuffer):
             is_dict = isinstance(observations, dict)
             self.observations = {k: flat(part) for k, part in observations.items()} if is_dict else flat(observations)
 
+    def _columns_to_save(self) -> dict[str, Any]:
+        return {name: self._by_rows(name, part) for name, part in super()._columns_to_save().items()}
+
+    def _more_to_save(self) -> dict[str, Any]:
+        return {name: self._by_rows(name, getattr(self, name)) for name in ("returns", "advantages")}
+
+    def _by_rows(self, name: str, array: Any) -> Any:
+        """An array as it was before ``get`` has put one environment after the other."""
+        if not self.generator_ready or (shape := np.shape(self._fresh_attributes().get(name, array))) == np.shape(array):
+            return array
+        return array.reshape(self.n_envs, self.buffer_size, *np.shape(array)[1:]).swapaxes(0, 1).reshape(shape)
+
+    def _leave_out(self, lost: npt.NDArray[np.bool_], empty: Any) -> tuple[Any, int]:
+        return empty, self.pos  # a rollout with a gap is none
+
 
 class CompressedRolloutBuffer(TableRollout, RolloutBuffer):
     """``RolloutBuffer`` with compressed observations; takes its arguments and yields the same minibatches."""

@@ -124,21 +124,21 @@ class FrozenFrames:
     :param frames: The column
     """
 
-    __slots__ = ("_chunks", "_lock", "_looks", "head")
+    __slots__ = ("_lock", "chunks", "head", "looks")
 
     def __init__(self, frames: Frames) -> None:
         with frames.lock:
             sealed, last = frames.chunks()
-            self._looks = frames.writes, frames.next_look
+            self.looks = frames.writes, frames.next_look
             self.head = frames.head
-        self._chunks, self._lock = (*sealed, last), frames.lock
+        self.chunks, self._lock = (*sealed, last), frames.lock
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
-        chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
+        chunks = tuple(None if chunk is None else pack(chunk) for chunk in self.chunks)
         shape, obs_shape, dtype, spec, split = self.head
-        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self._looks)
+        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self.looks)
         return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
 
 
@@ -204,7 +204,7 @@ def restore_frames(
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype).itemsize, *split)
         if layout.length % layout.group:
             raise ValueError(f"{layout.length} planes do not split into frames of {layout.group}")
-        frames = _make(rows, n_envs, views, chunk_rows, layout, np.dtype(dtype), spec, lock)
+        frames = frames_of(rows, n_envs, views, chunk_rows, layout, np.dtype(dtype), spec, lock)
         frames.writes, frames.next_look = looks
         *sealed, last = (chunk if chunk is None or type(chunk) is bytes else bytes(memoryview(chunk)) for chunk in chunks)
     except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError, AttributeError) as error:
@@ -244,10 +244,10 @@ def make_frames(
     dtype = np.dtype(dtype)
     layout = FrameLayout.whole(obs_shape, dtype.itemsize)
     lock = StoreLock() if lock is None else lock
-    return _make(rows, n_envs, views, rows_of_chunk(rows, wraps), layout, dtype, spec, lock)
+    return frames_of(rows, n_envs, views, rows_of_chunk(rows, wraps), layout, dtype, spec, lock)
 
 
-def _make(
+def frames_of(
     rows: int,
     n_envs: int,
     views: int,
