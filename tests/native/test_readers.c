@@ -4,6 +4,8 @@
  */
 #include "support.h"
 
+#include "../../src/sb3_extra_buffers/_native/chunk.h"
+
 #include <pthread.h>
 
 enum { STREAMS = 2, ROWS = 100, CHUNK_ROWS = 32, READERS = 3, BATCH = 160, STEPS = 1200, SIDE = 64, OBS = 4 * SIDE * SIDE };
@@ -16,7 +18,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t written[ROWS]; /* the step of each row, under the lock */
 static bool done, draws_pictures;
 
-/* A frame that tells its step: mostly flat, with a mark that moves and carries the number. */
+/* A frame that tells its step: a pattern, a mark that moves and carries the number, and a thing that blinks, always in the same way. */
 static void draw_frame(int64_t step, size_t stream, uint8_t *frame) {
     for (size_t i = 0; draws_pictures && step >= 0 && i < SIDE * SIDE; i++) { /* nothing of it is like the frame before */
         frame[i] = (uint8_t)(((i % SIDE) * 5 + i / SIDE * 11 + (size_t)step * 17 + stream) % 61 * 4);
@@ -24,7 +26,13 @@ static void draw_frame(int64_t step, size_t stream, uint8_t *frame) {
     if (draws_pictures && step >= 0) {
         return;
     }
-    memset(frame, step < 0 ? 0 : (int)stream + 1, SIDE * SIDE);
+    enum { THING = 6 };
+    for (size_t i = 0; i < SIDE * SIDE; i++) {
+        frame[i] = step < 0 ? 0 : (uint8_t)(stream + i * 7 % 11);
+    }
+    for (size_t i = 0; step >= 0 && step % 2 == 0 && i < THING * THING; i++) {
+        frame[(50 + i / THING) * SIDE + 40 + i % THING] = (uint8_t)(100 + i);
+    }
     for (int i = 0; step >= 0 && i < 8; i++) {
         frame[(size_t)(step * 37) % (SIDE * SIDE - 8) + (size_t)i] = (uint8_t)(step >> (8 * i));
     }
@@ -104,6 +112,19 @@ static void *read_some(void *argument) {
     return NULL;
 }
 
+/* References from records to objects, in sealed chunks. */
+static size_t count_references(void) {
+    size_t references = 0;
+    for (size_t row = 0; row < ROWS; row += FT_BLOCK_ROWS) {
+        const ft_chunk *chunk = ft_column_get_chunk(column, row);
+        for (size_t at = 0; chunk != NULL && at < chunk->rows.data_bytes; at += RECORD_HEADER + get_u32(chunk->rows.data + at)) {
+            const uint8_t *record = chunk->rows.data + at;
+            references += record[RECORD_CODER] == OBJECTS ? get_u16(record + RECORD_HEADER + OBJECTS_COUNT) % OBJECTS_PLAIN : 0;
+        }
+    }
+    return references;
+}
+
 int main(void) {
     static const ft_method methods[] = {{true, false, 3}, {true, true, 6}, {false, false, 0}, {true, false, 3}};
     codecs = codecs_of(&codec);
@@ -129,6 +150,7 @@ int main(void) {
             CHECK(pthread_join(readers[i], NULL) == 0);
         }
         CHECK(!draws_pictures || ft_column_get_usage(column).coded[6] > 0);
+        CHECK(k > 0 || count_references() > 0);
         ft_column_free(column);
     }
     free(codec.blob);

@@ -287,7 +287,7 @@ def child():
 statuses = []
 for step in range(24):
     values = kit.row()
-    calls.arm(step % 12, lambda: statuses.append(run_in_child_of_another_thread(child)))  # while this one is in a codec
+    calls.arm(step % 4, lambda: statuses.append(run_in_child_of_another_thread(child)))  # while this one is in a codec
     kit.table.append(values)
     calls.disarm()
     kit.note(values)
