@@ -35,7 +35,8 @@ else:
             export_contact_sheet export_video export_minari import_minari write_viewer
         """,
         "training_utils": """
-            PrioritizedDQN CompressRollouts BufferStatsCallback Evaluation eval_model make_env warm_up warmup
+            PrioritizedDQN CompressRollouts BufferStatsCallback Evaluation ResumableCheckpoint ResumableEnv eval_model make_env
+            resume warm_up warmup
         """,
     }
     _PLACES = {name: package for package, names in _NAMES.items() for name in names.split()}

@@ -38,6 +38,8 @@ class SimulatedDisk(Disk):
         self.before_call("make_folder")
         if path in self.folders or self._find(path) is not None:
             raise FileExistsError(errno.EEXIST, "exists", path)
+        if os.path.dirname(path) not in self.folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         self._do("make_folder", path)
 
     def remove_folder(self, path: str) -> None:
@@ -141,6 +143,8 @@ class SimulatedDisk(Disk):
         file = self._find(path)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        if file < 0:
+            raise IsADirectoryError(errno.EISDIR, "a folder", path)
         return file
 
     def _do(self, *call: Any) -> None:
@@ -167,8 +171,9 @@ def apply(call: Call, files: list[bytearray], folders: dict[str, dict[str, int]]
     """Have a call take place."""
     name, *given = call
     if name == "make_folder":
-        folders.setdefault(given[0], {})
+        name_again(call, folders)
     elif name == "remove_folder":
+        name_again(call, folders)
         folders.pop(given[0], None)
     elif name == "create":
         files.append(bytearray())
@@ -241,7 +246,8 @@ def after_crash(calls: Sequence[Call], rng: random.Random) -> SimulatedDisk:
 
 
 def is_there(path: str, folders: dict[str, dict[str, int]]) -> bool:
-    return os.path.basename(path) in folders.get(os.path.dirname(path), {})
+    around = os.path.dirname(path)
+    return os.path.basename(path) in folders.get(around, {}) and (around == "/" or is_there(around, folders))
 
 
 def touches(call: Call, folder: str) -> bool:

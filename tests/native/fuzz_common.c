@@ -11,6 +11,7 @@ static const struct {
     {{4, 1, 1, 64, 1, 0, false, false}, {true, true, 6}},   /* no stack */
     {{1, 48, 4, 1, 1, 6, false, false}, {true, false, 2}},  /* channels last */
     {{1, 1, 1, 96, 1, 12, false, false}, {false, false, 0}},
+    {{1, 1, 1, 640, 1, 32, false, false}, {true, false, 3}}, /* things that move */
 };
 
 void small_kind(size_t kind, ft_layout *layout, ft_method *method) {

@@ -17,6 +17,7 @@ int main(void) {
         test_columns();
         test_apart();
         test_chunks();
+        test_objects();
         test_failures();
         test_values();
         printf("%s: passed\n", kernels->name);

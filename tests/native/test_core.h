@@ -8,6 +8,7 @@ void test_kernels(void);
 void test_columns(void);
 void test_apart(void);
 void test_chunks(void);
+void test_objects(void);
 void test_failures(void);
 void test_values(void);
 /* Whether all kernels of this processor make the same of the same. */

@@ -4,8 +4,10 @@
 #include <string.h>
 
 enum {
-    MOST_CLASSES = 1 << 12, /* after which a chunk is full */
-    MOST_DATA = 1 << 23,    /* bytes, likewise */
+    MOST_CLASSES = 1 << 12,  /* after which a chunk is full */
+    MOST_FRAMES = 64,  /* as many bytes as so many frames have, likewise: by then, its key frames do not matter any more */
+    LEAST_DATA = 1 << 19,    /* but no fewer bytes than this, */
+    MOST_DATA = 1 << 23,     /* and no more than this */
 };
 
 /* -- making one ----------------------------------------------------------------------------------------------------------- */
@@ -24,7 +26,7 @@ static bool make_streams(ft_builder *builder) {
     const size_t last = depth * rows->given_stride, record = measure_record_room(builder);
     const size_t given_tail = rows->transform == VALUES ? rows->given_stride : 0;
     const size_t each = 2 * record + rows->stride + given_tail + last;
-    const size_t scratch = 2 * rows->given_stride + rows->stride + last + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
+    const size_t scratch = 2 * rows->given_stride + rows->stride + last + ft_pad_size(rows->layout.row) + rows->stride + FT_WRITE_AHEAD;
     if (each > SIZE_MAX / 4 / n) {
         return false;
     }
@@ -66,7 +68,8 @@ static bool make_streams(ft_builder *builder) {
     builder->frame = builder->spare + last;
     builder->pixels = builder->frame + rows->given_stride;
     builder->coded = builder->pixels + rows->given_stride;
-    builder->zeros = builder->pixels + rows->stride;
+    builder->zeros = builder->coded + rows->stride;
+    builder->base = builder->zeros + ft_pad_size(rows->layout.row);
     return true;
 }
 
@@ -104,7 +107,8 @@ void ft_builder_free(ft_builder *builder) {
         ft_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
-                     builder->saved_numbers, builder->hashes, builder->classes, builder->aside, builder->values};
+                     builder->saved_numbers, builder->hashes, builder->classes, builder->aside, builder->values,
+                     builder->catalogue.slots};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }
@@ -126,9 +130,10 @@ void ft_builder_begin(ft_builder *builder) {
         ft_cut_values(builder->values, 0); /* those of the last chunk need not be those of the next */
     }
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
+    ft_clear_catalogue(&builder->catalogue);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         stream *of = &builder->streams[i];
-        *of = (stream){.key = -1, .short_groups = of->short_groups, .row_above = of->row_above};
+        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above};
         ft_lane *lane = &builder->lanes[i];
         lane->n_groups = lane->n_exceptions = lane->frames = lane->open_bytes = 0;
         lane->open = NULL;
@@ -138,7 +143,8 @@ void ft_builder_begin(ft_builder *builder) {
 const ft_rows *ft_builder_get_rows(const ft_builder *builder) { return &builder->rows; }
 
 bool ft_builder_is_full(const ft_builder *builder) {
-    bool full = builder->rows.rows >= builder->most_rows || builder->data_bytes >= MOST_DATA ||
+    const size_t frames = MOST_FRAMES * builder->rows.frame_bytes, enough = frames > LEAST_DATA ? frames : LEAST_DATA;
+    bool full = builder->rows.rows >= builder->most_rows || builder->data_bytes >= (enough < MOST_DATA ? enough : MOST_DATA) ||
                 builder->n_classes >= MOST_CLASSES;
     for (size_t i = 0; i < builder->rows.n_streams && !full; i++) {
         full = builder->streams[i].frames >= FT_MOST_FRAMES;
@@ -245,7 +251,7 @@ void ft_builder_commit(ft_builder *builder) { publish(builder, builder->staged_r
 
 int ft_builder_pack_staged(ft_builder *builder, const ft_codecs *codecs) {
     int result = FT_OK;
-    for (size_t i = 0; builder->rows.method.packs && i < builder->rows.n_streams && result == FT_OK; i++) {
+    for (size_t i = 0; builder->rows.method.references && i < builder->rows.n_streams && result == FT_OK; i++) {
         result = ft_close_group(builder, i, codecs);
     }
     if (result != FT_OK) {
@@ -340,7 +346,7 @@ size_t ft_builder_count_index_bytes(const ft_builder *builder) {
 }
 
 size_t ft_builder_count_held_bytes(const ft_builder *builder) {
-    size_t bytes = builder->block_bytes + builder->classes_room;
+    size_t bytes = builder->block_bytes + builder->classes_room + builder->catalogue.n_slots * sizeof *builder->catalogue.slots;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         bytes += builder->rooms[i].groups_room + builder->rooms[i].exceptions_room;
     }

@@ -2,7 +2,7 @@
 #ifndef FT_BUILDER_H
 #define FT_BUILDER_H
 
-#include "chunk.h"
+#include "objects.h"
 #include "values.h"
 
 enum { FT_FIRST_ROOM = 16, FT_FIRST_HASHES = 64 };
@@ -24,6 +24,10 @@ typedef struct stream {
     /* The key frame that patches of this stream are on. */
     int64_t key;         /* its offset, -1 for none */
     size_t key_cost;     /* bytes of all patches on it so far */
+    /* The record that groups of this stream begin with, after that key frame. */
+    int64_t base;        /* its offset, -1 for none */
+    size_t base_cost;    /* bytes of first patches on it that are left until it is given up */
+    size_t first_patch;  /* bytes of the first patch of the last group, if it is right on the key frame; 0 otherwise */
     uint32_t short_groups, row_above;
     /* The row that was written last. */
     uint32_t frames_before;
@@ -76,6 +80,8 @@ struct ft_builder {
     uint8_t *coded;      /* scratch: a frame whose elements have become bytes */
     uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that. Room for padded frames */
     uint8_t *zeros;
+    uint8_t *base;       /* scratch: a frame that a group begins with */
+    ft_catalogue catalogue;
     uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
 };
 
@@ -84,6 +90,9 @@ struct ft_builder {
 enum { FT_MANY_SHORT = 2 };
 
 static inline bool references_pay(const stream *of) { return of->short_groups < FT_MANY_SHORT; }
+
+/* Where groups are packed, a codec finds what happens again. */
+static inline bool finds_objects(const ft_builder *builder) { return builder->rows.method.references && !builder->rows.method.packs; }
 
 static inline uint8_t *last_exception(const ft_builder *builder, size_t i) {
     return builder->rooms[i].exceptions + (builder->streams[i].n_exceptions - 1) * FT_EXCEPTION_BYTES;

@@ -156,8 +156,8 @@ size_t ft_measure_scratch(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
 int ft_decode_cell(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
               const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const ft_codecs *codecs);
-/* Have what it takes to decode a cell come to a cache, in three steps, each of which needs what the one before it has fetched. */
-enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES };
+/* Have what it takes to decode a cell come to a cache, step by step, each of which needs what the one before it has fetched. */
+enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES, FT_FETCH_OBJECTS, FT_FETCH_STEPS };
 void ft_fetch_cell(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step);
 /* Which views of a cell are written, as bits. */
 unsigned ft_find_written_views(const ft_rows *rows, size_t row, size_t stream);

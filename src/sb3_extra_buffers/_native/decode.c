@@ -185,6 +185,8 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
             const size_t offset = get_u32(lane->groups + k * FT_GROUP_BYTES);
             if (step == FT_FETCH_FRAMES) {
                 ft_fetch_record(rows, offset);
+            } else if (step == FT_FETCH_OBJECTS) {
+                ft_fetch_objects(rows, offset);
             } else if (offset < rows->data_bytes) {
                 FT_FETCH(rows->data + offset);
             }
@@ -194,40 +196,25 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
 
 /* -- the walk ------------------------------------------------------------------------------------------------------------- */
 
-/* How far a group has been walked. */
-typedef struct walk {
-    size_t at;    /* the byte of the next patch */
-    size_t frame; /* the frame that it makes */
-} walk;
-
 /* On the way to a frame, leave out what comes before the last patch that stands alone; `*alone` is whether there is one, so that
- * nothing is needed of the frames before it. Returns whether the patches are whole. */
-static bool leave_out(const ft_group *of, size_t until, walk *next, bool *alone) {
-    walk seen = *next;
+ * nothing is needed of the frames before it. `*next` is the frame that the next patch makes. Returns whether the patches are whole. */
+static bool leave_out(ft_group *of, size_t until, size_t *next, bool *alone) {
+    const uint8_t *patch = of->patches;
+    size_t rest = of->length;
     *alone = false;
-    for (; seen.frame <= until; seen.frame++) {
-        const size_t length = ft_measure_patch(of->patches + seen.at, of->length - seen.at);
+    for (size_t frame = *next; patch != NULL && frame <= until; frame++) {
+        const size_t length = ft_measure_patch(patch, rest);
         if (length == 0) {
             return false;
         }
-        if (ft_patch_stands_alone(of->patches + seen.at, length)) {
-            *next = seen;
+        if (ft_patch_stands_alone(patch, length)) {
+            of->patches = patch;
+            of->length = rest;
+            *next = frame;
             *alone = true;
         }
-        seen.at += length;
-    }
-    return true;
-}
-
-/* Make a frame of the one before the walk's next. */
-static bool walk_to(const ft_rows *rows, const ft_group *in, size_t until, walk *next, uint8_t *frame) {
-    for (; next->frame <= until; next->frame++) {
-        const uint8_t *patch = in->patches + next->at;
-        const size_t length = ft_measure_patch(patch, in->length - next->at);
-        if (length == 0 || !ft_active->apply(patch, length, frame, rows->frame_bytes, rows->layout.row)) {
-            return false;
-        }
-        next->at += length;
+        patch += length;
+        rest -= length;
     }
     return true;
 }
@@ -269,7 +256,7 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
             return result;
         }
         const uint8_t *before = found.base;
-        walk next = {0, found.first + !found.keyed};
+        size_t next = found.first + !found.keyed; /* the frame that the next patch makes */
         for (; k < count && (size_t)wanted[order[k]] < found.stop; k++) {
             const size_t view = order[k] / depth, j = order[k] % depth, until = (size_t)wanted[order[k]];
             /* A frame that lies in one piece is decoded where it goes to, if what that writes beyond it is put later. */
@@ -282,8 +269,10 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
             if (!alone && before != frame) {
                 ft_active->copy(frame, before, size);
             }
-            if (!walk_to(rows, &found, until, &next, frame)) {
-                return FT_DAMAGED;
+            for (; next <= until; next++) {
+                if (!ft_apply_next(rows, &found, frame)) {
+                    return FT_DAMAGED;
+                }
             }
             if (rows->transform == VALUES) {
                 if (!ft_put_values(rows, frame, j, outputs[view], &last)) {

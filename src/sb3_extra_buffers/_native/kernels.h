@@ -16,6 +16,15 @@ enum {
 
 struct ft_values;
 
+/* Patches of objects, one after the other, and what they refer to. Everything else is behind `data_bytes`, but FT_READ_AHEAD more may
+ * be read, as behind `stop`. */
+typedef struct ft_objects {
+    const uint8_t *data;
+    size_t data_bytes;
+    const uint8_t *references, *references_stop; /* from the next one on */
+    const uint8_t *at, *stop;                    /* from the next patch on */
+} ft_objects;
+
 typedef struct ft_kernels {
     const char *name;
     /* Write the patch that makes `now`, on `before` or on itself one row up, whichever is smaller. Returns where it ends,
@@ -25,6 +34,8 @@ typedef struct ft_kernels {
     /* Change a frame as a patch of `length` bytes says. FT_READ_AHEAD after the patch are read, FT_WRITE_AHEAD after the
      * frame are written; of the frame only `size` bytes change for good. Returns whether the patch is sound. */
     bool (*apply)(const uint8_t *patch, size_t length, uint8_t *frame, size_t size, size_t row);
+    /* Change a frame as the next patch of objects says, and go on to the one after it. As `apply`, otherwise. */
+    bool (*apply_objects)(ft_objects *next, uint8_t *frame, size_t size, size_t row);
     /* Copy bytes to somewhere else. */
     void (*copy)(uint8_t *target, const uint8_t *source, size_t size);
     /* Whether bytes are equal; `a` is what comes from outside. */

@@ -19,14 +19,16 @@ Observations = npt.NDArray[Any]
 
 _FORMAT = 1
 _MOST_ROWS = 512
+_MOST_RING_ROWS = 4096
 
 
 def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     Choose how many rows a chunk has.
 
-    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: with 50
-    chunks that is 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
+    In a larger chunk, more changes are found to have happened before. But a chunk is given back once its last row is written
+    over, so a ring takes up to one chunk more than its rows do; and it has to be coded again if its rows are written out of
+    order, which a ring does not do. The core ends a chunk early once it has enough bytes: half a megabyte if frames are small.
 
     :param rows: Rows of the table
     :param wraps: Whether it is a ring
@@ -34,8 +36,7 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     if not wraps:
         return min(rows, _MOST_ROWS)
-    wanted = max(rows // 50, min(rows // 8, 128), 1)
-    return min(-(-wanted // BLOCK_ROWS) * BLOCK_ROWS, _MOST_ROWS)
+    return min(-(-max(rows // 8, 1) // BLOCK_ROWS) * BLOCK_ROWS, _MOST_RING_ROWS)
 
 
 class Frames(FrameColumn):

@@ -18,6 +18,7 @@ MAX_DEPTH = 64
 MIN_FRAME_BYTES = 32
 """Smaller frames are not worth a reference each."""
 
+_MOST_COLOURS = 4
 _BYTES = np.dtype(np.uint8)
 
 
@@ -85,7 +86,10 @@ class FrameLayout:
     def row_bytes(self) -> int:
         """Bytes of one row of a frame, 0 where a frame has only one."""
         if self.outer == 1:
-            row = self.obs_shape[-1] * self.itemsize if self.axis < len(self.obs_shape) - 1 else self.frame_bytes
+            shape = self.obs_shape
+            row = shape[-1] * self.itemsize if self.axis < len(shape) - 1 else self.frame_bytes
+            if self.axis < len(shape) - 2 and shape[-1] <= _MOST_COLOURS:  # channels last: that was only a pixel
+                row *= shape[-2]
         else:
             row = self.obs_shape[self.axis - 1] * self.part_bytes
         return row if row < self.frame_bytes else 0
