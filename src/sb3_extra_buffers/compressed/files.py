@@ -166,4 +166,6 @@ def our_class(cls: type) -> type:
     for parent in cls.__mro__:
         if parent.__name__ in CLASSES and parent.__module__.startswith("sb3_extra_buffers."):
             return parent
-    raise TypeError(f"{cls.__name__} cannot be saved to files: it is made of none of {', '.join(CLASSES)}")
+    raise TypeError(
+        f"{cls.__name__} cannot be saved to a directory, nor loaded from one; save_replay_buffer() and pickle save it"
+    )

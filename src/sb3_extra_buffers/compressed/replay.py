@@ -69,8 +69,8 @@ class TableReplay(TableBuffer):
 
     def _open_ring(self) -> None:
         """Keep a ring on disk from now on, if there is to be one."""
-        where, *more = (self._options[name] for name in WHERE)
-        self._ring = None if where is None else RingOnDisk(self, where, *more)
+        where, max_memory, durability = map(self._options.get, WHERE)  # buffers on a device have none of these
+        self._ring = None if where is None else RingOnDisk(self, where, max_memory, str(durability))
 
     def flush(self) -> None:
         """Bring the ring on disk up to date, and wait for that; does nothing without ``storage_dir``."""
