@@ -441,6 +441,13 @@ def test_small_first_fill(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_small_checkpoints(tmp_path: Path) -> None:
+    row = run_small("checkpoints", tmp_path)["checkpoints"]
+    assert "error" not in row and 0 < row["stopped_seconds"] <= row["longest_stop_seconds"]
+    assert row["next_bytes"] <= row["first_bytes"] * 1.1
+
+
+@pytest.mark.slow
 def test_small_saving(tmp_path: Path) -> None:
     rows = run_small("saving", tmp_path, "--method", metrics.DEFAULT)
     assert set(rows) == {"sb3", metrics.DEFAULT}

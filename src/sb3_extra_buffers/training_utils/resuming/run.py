@@ -170,7 +170,9 @@ def _start_new_episodes(model: Any) -> None:
     if buffer is None or buffer.size() == 0:
         return
     if isinstance(buffer, HerReplayBuffer):
-        buffer.truncate_last_trajectory()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # SB3's advice is to leave that, which is for episodes that go on
+            buffer.truncate_last_trajectory()
     elif buffer.handle_timeout_termination:
         # As if a time limit had ended them: returns over several steps stop there, and values are still bootstrapped.
         last = (buffer.pos - 1) % buffer.buffer_size
