@@ -7,9 +7,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEVELOPMENT := $(VENV)/.installed-development
 CLIENTS := $(VENV)/.installed-clients
+WORLDS := $(VENV)/.installed-benchmarks
 CORE := $(VENV)/.compiled
 NATIVE := src/sb3_extra_buffers/_native
-CORE_SOURCES := setup.py $(wildcard src/sb3_extra_buffers/storage/*.pyx) \
+CORE_SOURCES := setup.py $(wildcard src/sb3_extra_buffers/storage/*.pyx src/sb3_extra_buffers/storage/*.pxi) \
 	$(filter-out $(NATIVE)/fuzz_% $(NATIVE)/test_%,$(wildcard $(NATIVE)/*.c $(NATIVE)/*.h $(NATIVE)/*.inc))
 # Runs a command with a C compiler that is there, or else with one that it installs.
 WITH_COMPILER := $(BIN)/python scripts/with_compiler.py
@@ -19,10 +20,13 @@ NATIVE_MAKE = $(MAKE) --no-print-directory -C tests/native PYTHON=$(or $(abspath
 FOR_DEMO := -e ".[extra,isal,lz4,zstd]" cython setuptools
 FOR_DEVELOPMENT := -e ".[all,dev]"
 FOR_CLIENTS := -e ".[all,dev,clients]"
+FOR_BENCHMARKS := -e ".[all,dev,benchmarks]"
 
 # Programs that `make bench` runs, in this order; BENCH_ARGS goes to each of them.
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
 BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/learning.py benchmarks/gpu_buffers.py benchmarks/buffer_stats.py benchmarks/recording.py benchmarks/saving.py benchmarks/threads.py benchmarks/million.py
+# Rows of the table "Colour and cameras".
+CAMERAS ?= mspacman-rgb breakout-rgb carracing carracing-stack doom-rgb doom-rgb-home doom-rgb-stack doom-gray walker ant crafter noise
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -34,7 +38,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 .DEFAULT_GOAL := help
 # One thing after the other, whatever -j says: all of it goes into one .venv.
 .NOTPARALLEL:
-.PHONY: help install demo test test-all lint format bench bench-quick bench-long docs clean distclean
+.PHONY: help install demo test test-all lint format bench bench-quick bench-cameras bench-long docs clean distclean
 .PHONY: core-warnings core-test sanitize fuzz cross cross-test
 
 help: ## Show this list
@@ -84,6 +88,11 @@ $(CLIENTS): $(DEVELOPMENT)
 	$(call install_quietly,$(FOR_CLIENTS),RL Zoo and SBX as well,a few minutes)
 	@touch $@
 
+# CarRacing, MuJoCo and Crafter: 230 MB that only benchmarks play with.
+$(WORLDS): $(DEVELOPMENT)
+	$(call install_quietly,$(FOR_BENCHMARKS),CarRacing and MuJoCo and Crafter as well,a minute)
+	@touch $@
+
 demo: $(CORE) ## Play Atari, fill SB3's buffer and ours, train with both, compare (3 minutes)
 	@echo "$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)"
 	@$(BIN)/sb3-extra-buffers demo $(DEMO_ARGS)
@@ -112,6 +121,9 @@ bench: $(DEVELOPMENT) $(CORE) ## Compare with SB3's buffers: memory, add, sample
 
 bench-quick: $(DEVELOPMENT) $(CORE) ## The same, small and rough (3 minutes)
 	$(BIN)/python benchmarks/buffers.py --quick $(BENCH_ARGS)
+
+bench-cameras: $(WORLDS) $(CORE) ## The same for colour and cameras: Doom, cars, robots (an hour; MuJoCo needs libegl1)
+	$(BIN)/python benchmarks/buffers.py --dataset $(CAMERAS) $(BENCH_ARGS)
 
 bench-long: $(DEVELOPMENT) $(CORE) ## First fill, starting up, whole training runs, a million transitions (an hour)
 	@$(MAKE) bench BENCHMARKS="$(BENCHMARKS_LONG)"

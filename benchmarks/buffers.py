@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kit.data import DATASETS
+from kit.data import DATASETS, is_played
 from kit.metrics import DEFAULT, DENSE, DISTURBED, METRICS
+from kit.players import missing_for
 from kit.process import KEEP, report, run_in_turns
 from kit.results import ResultFile, console, options
 from play import ensure
@@ -43,9 +44,10 @@ CODECS = (
 QUICK_CODECS = ("none", "rle", "rle-jit", "gzip1", "igzip1", "zstd-3", "zstd1", "lz4-frame/1", "lz4-block/1")
 GAMES = ("mspacman", "pong", "breakout")
 TIMES = [metric for metric in METRICS if metric != "memory"]
-ROUNDS = {"doom-rgb": 2}  # camera pictures take long
-QUICK = {"vectors": 40_000, "doom-rgb": 2_000, "doom-labels": 2_000}
-QUICK_TRANSITIONS = 4_000
+ROUNDS, PICTURE_ROUNDS = 5, 3  # large pictures take long
+QUICK = {"vectors": 40_000, "doom-labels": 2_000}
+QUICK_TRANSITIONS, QUICK_PICTURES = 4_000, 1_000
+QUICK_PICTURE = "doom-rgb"  # in a quick run of all data, this one stands for them all
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,16 @@ class Group:
         return f"{self.dataset}/{method}" + ("" if self.baseline == SB3 else "/optimized")
 
 
+def everything(quick: bool) -> list[str]:
+    """
+    List what a run measures that names no data.
+
+    :param quick: Whether it is to be short
+    :return: Names of datasets
+    """
+    return [name for name, data in DATASETS.items() if not (quick and data.picture and name != QUICK_PICTURE)]
+
+
 def make_plan(args: argparse.Namespace) -> list[Group]:
     """
     Lay out the run.
@@ -86,9 +98,11 @@ def make_plan(args: argparse.Namespace) -> list[Group]:
     :return: Groups in the order in which they are measured
     """
     plan: list[Group] = []
-    for name in args.dataset or DATASETS:
-        rounds = args.rounds or (1 if args.quick else ROUNDS.get(name, 5))
-        size = args.transitions or (QUICK.get(name, QUICK_TRANSITIONS) if args.quick else DATASETS[name].transitions)
+    for name in args.dataset or everything(args.quick):
+        picture = DATASETS[name].picture
+        rounds = args.rounds or (1 if args.quick else PICTURE_ROUNDS if picture else ROUNDS)
+        quick_size = QUICK.get(name, QUICK_PICTURES if picture else QUICK_TRANSITIONS)
+        size = args.transitions or (quick_size if args.quick else DATASETS[name].transitions)
         methods = tuple(args.method or ((DEFAULT, DENSE) if name in GAMES else (DEFAULT,)))
         if args.codecs or (args.quick and not args.method and name == "mspacman"):
             # A table to choose from, not a race: one round will do.
@@ -181,9 +195,15 @@ def measure_group(group: Group, args: argparse.Namespace, results: ResultFile) -
     :param results: File of the results
     """
     settings = {"transitions": group.transitions, "rounds": group.rounds}
+    needed = group.transitions * 5 // 4
+    played = is_played(DATASETS[group.dataset], needed, args.cache)
+    missing = None if played or args.dataset else missing_for(DATASETS[group.dataset])
+    if missing is not None:  # nobody asked for it in particular
+        console.print(f"left out: {missing}", soft_wrap=True, markup=False)
+        return
     if args.resume and all(results.has(group.key(method), **settings) for method in group.methods):
         return
-    ensure(group.dataset, group.transitions * 5 // 4, args.cache)
+    ensure(group.dataset, needed, args.cache)
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in (group.baseline, *group.methods)}
     job = {
         "dataset": group.dataset,

@@ -34,12 +34,11 @@ def measure(job: Mapping[str, Any]) -> dict[str, float]:
     :param job: ``dataset``, ``side``, ``transitions``, ``cache``
     :return: Times of ``add``
     """
-    from gymnasium import spaces
     from kit.measure import fill, make_replay, touch, warm_up
 
     dataset = DATASETS[job["dataset"]]
     recording = load(dataset, Path(job["cache"]))
-    space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
+    space, action_space = recording.space(dataset.stack), dataset.action_space
     touch(dataset, recording)
     warm_up(job["side"], dataset, recording)
     buffer = make_replay(job["side"], job["transitions"], space, action_space, dataset.n_envs)

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kit.data import DATASETS, Recording, Transition, load
+from kit.data import DATASETS, load
 from kit.process import anonymous_bytes, report, run_in_turns, settle, summary, take_turn
+from kit.recordings import Recording, Transition
 from kit.results import ResultFile, console, options
 from play import ensure
 from rich.table import Table
@@ -54,12 +55,11 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: ``dataset``, ``method``, ``transitions``, ``turns``, ``cache``
     :return: Memory, times, and a digest of samples
     """
-    from gymnasium import spaces
     from kit.measure import fill, make_replay, sample_digest, touch, warm_up
 
     dataset = DATASETS[job["dataset"]]
     recording = load(dataset, Path(job["cache"]))
-    space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
+    space, action_space = recording.space(dataset.stack), dataset.action_space
     touch(dataset, recording)
     warm_up(job["method"], dataset, recording)
     stream = endless(recording, dataset.stack)

@@ -3,7 +3,8 @@ Resident memory of a replay buffer of MsPacman (stack 4, 4 envs), compared with 
 
 The ring is filled with the same transitions in every wrap, so whatever grows is lost memory; ``--fresh`` plays on instead.
 Memory is the growth of ``RssAnon`` of a process that does nothing else, everything of the buffer included.
-In a small rollout, what any buffer takes at the least counts for more, so one is filled, too.
+In a small rollout, what any buffer takes at the least counts for more, so one is filled, too. For a ring it is given as the
+rest, beside frames, index and the other columns; a larger ring has hardly more of it.
 """
 
 from __future__ import annotations
@@ -32,32 +33,34 @@ def fill_and_wrap(job: Mapping[str, Any]) -> dict[str, Any]:
     Fill a ring, then fill it again.
 
     :param job: ``method``, ``transitions``, ``wraps``, ``fresh``, ``cache``
-    :return: Memory after the first fill and after every wrap
+    :return: Memory after the first fill and after every wrap, and where it is at last
     """
-    from gymnasium import spaces
     from kit.data import load
-    from kit.measure import fill, make_replay
+    from kit.measure import begin, fill, make_replay, split_memory
 
     dataset = DATASETS[DATASET]
     recording = load(dataset, Path(job["cache"]))
     rows = job["transitions"] // dataset.n_envs
-    what = (recording.space(dataset.stack), spaces.Discrete(dataset.actions), dataset.n_envs)
+    what = (recording.space(dataset.stack), dataset.action_space, dataset.n_envs)
     small = make_replay(job["method"], 128, *what)
     fill(small, recording.transitions(dataset.stack), 100)
     small.sample(32)
     del small
     settle()
+    stream = begin(recording.transitions(dataset.stack)) if job["fresh"] else None
     before = anonymous_bytes()
     buffer = make_replay(job["method"], job["transitions"], *what)
-    stream = recording.transitions(dataset.stack)
     memory, resident = [], []
     for _ in range(1 + job["wraps"]):
-        fill(buffer, stream if job["fresh"] else recording.transitions(dataset.stack), rows)
+        fill(buffer, stream or recording.transitions(dataset.stack), rows)
         buffer.sample(32)
         settle()
         memory.append(anonymous_bytes() - before)
         resident.append(resident_bytes())
-    return {"memory": memory, "resident": resident, "usage": str(buffer.memory_usage()) if job["method"] != "sb3" else None}
+    if job["method"] == "sb3":
+        return {"memory": memory, "resident": resident}
+    parts = split_memory(buffer, memory[-1])
+    return {"memory": memory, "resident": resident, "usage": str(buffer.memory_usage()), "parts": parts}
 
 
 def fill_rollout(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,13 +70,12 @@ def fill_rollout(job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: ``method``, ``cache``
     :return: Memory of the rollout
     """
-    from gymnasium import spaces
     from kit.data import load
     from kit.measure import collect, make_rollout
 
     dataset = DATASETS[DATASET]
     recording = load(dataset, Path(job["cache"]))
-    what = (recording.space(dataset.stack), spaces.Discrete(dataset.actions), dataset.n_envs)
+    what = (recording.space(dataset.stack), dataset.action_space, dataset.n_envs)
     small = make_rollout(job["method"], 32, *what)
     collect(small, recording.transitions(dataset.stack), 32)
     for _ in small.get(32):
@@ -159,6 +161,7 @@ def main() -> None:
             "share": round(share, 5),
             "drift": round(drift, 5),
             "usage": ours["usage"],
+            "parts": ours["parts"],
             "construct": {**CONSTRUCT, "seconds": made["seconds"], "bytes": made["bytes"]},
             "rollout": {
                 "rows": ROLLOUT_ROWS,
@@ -169,10 +172,13 @@ def main() -> None:
             "reached": reached,
         }
         results.put(method, row)
+        parts = ", ".join(f"{name} {size / args.transitions:.1f}" for name, size in ours["parts"].items())
         sizes = ", ".join(f"{size / 1e6:.2f}" for size in chain(ours["memory"]))
         console.print(
-            f"{method}: {sizes} MB (SB3 {sb3['memory'][0] / 1e6:,.1f} MB) = {share:.2%}, drift {drift:.2%}; a million made in "
-            f"{made['seconds']:.3f} s and {made['bytes'] / 1e6:.1f} MB; rollout {rollout_share:.2%}; reached: {reached}"
+            f"{method}: {sizes} MB (SB3 {sb3['memory'][0] / 1e6:,.1f} MB) = {share:.2%}, drift {drift:.2%}; "
+            f"bytes a transition: {parts}; "
+            f"a million made in {made['seconds']:.3f} s and {made['bytes'] / 1e6:.1f} MB; "
+            f"rollout {rollout_share:.2%}; reached: {reached}"
         )
 
 

@@ -30,7 +30,6 @@ def fill_and_save(job: Mapping[str, Any]) -> dict[str, Any]:
     :return: Bytes of the file, seconds to save and to load, digest of a sample
     """
     import numpy as np
-    from gymnasium import spaces
     from kit.data import load
     from kit.measure import fill, make_replay
     from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
@@ -41,7 +40,7 @@ def fill_and_save(job: Mapping[str, Any]) -> dict[str, Any]:
         job["method"],
         job["transitions"],
         recording.space(dataset.stack),
-        spaces.Discrete(dataset.actions),
+        dataset.action_space,
         dataset.n_envs,
     )
     fill(buffer, recording.transitions(dataset.stack), job["transitions"] // dataset.n_envs)

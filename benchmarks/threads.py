@@ -63,14 +63,13 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: ``transitions``, ``rounds``, ``seconds``, ``cache``
     :return: Medians, and what two threads gain
     """
-    from gymnasium import spaces
     from kit.data import load
     from kit.measure import fill, make_replay
 
     dataset = DATASETS[DATASET]
     recording = load(dataset, Path(job["cache"]))
     space = recording.space(dataset.stack)
-    buffer = make_replay(DEFAULT, job["transitions"], space, spaces.Discrete(dataset.actions), dataset.n_envs)
+    buffer = make_replay(DEFAULT, job["transitions"], space, dataset.action_space, dataset.n_envs)
     fill(buffer, recording.transitions(dataset.stack), job["transitions"] // dataset.n_envs)
     observation = int(np.prod(space.shape))
     dense = np.zeros((8192, observation), np.uint8)

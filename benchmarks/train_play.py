@@ -14,7 +14,9 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from kit.data import DATASETS, SEED, TRAINED, FrameDigest, newest_frames
+from kit.data import DATASETS
+from kit.players import TRAINED
+from kit.recordings import SEED, FrameDigest, newest_frames
 from kit.results import console
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback

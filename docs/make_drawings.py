@@ -19,7 +19,7 @@ from sb3_extra_buffers.training_utils.atari import make_env
 
 STATIC = Path(__file__).parent / "_static"
 # Of patches and chunks, see format.md.
-PREFIX, ESCAPE, FILL, FILL_LONG, FILL_LONGER = 2, 255, 128, 30, 31
+PREFIX, WIDE, FILL, FILL_LONG, FILL_LONGER = 2, 254, 128, 30, 31
 HEADER, READ_AHEAD, FOOTER, LANE, GROUP, EXCEPTION = 152, 8, 16, 12, 6, 8
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "#8a8a8a"
 LIGHT_BLUE, LIGHT_GREEN = "#dceaf5", "#d5efe6"
@@ -117,9 +117,10 @@ def first_tokens(data: bytes, count: int) -> str:
     """
     words, pos = [], 0
     for _ in range(count):
-        skip, pos = (
-            (data[pos], pos + 1) if data[pos] < ESCAPE else (int.from_bytes(data[pos + 1 : pos + 5], "little"), pos + 5)
-        )
+        skip, pos = data[pos], pos + 1
+        if skip >= WIDE:
+            wide = 2 if skip == WIDE else 4
+            skip, pos = int.from_bytes(data[pos : pos + wide], "little"), pos + wide
         change, pos = data[pos], pos + 1
         if change < FILL:
             length, what = change + 1, "copy {} bytes"

@@ -343,6 +343,8 @@ def scribble(obs: Any) -> None:
     if isinstance(obs, dict):
         for value in obs.values():
             scribble(value)
+    elif isinstance(obs, th.Tensor) and obs.dtype == th.uint16:
+        obs.fill_(1)  # torch cannot calculate with it
     elif isinstance(obs, th.Tensor):
         obs.copy_(obs.logical_not() if obs.dtype == th.bool else obs * 3 + 1)
     elif obs.flags.writeable:

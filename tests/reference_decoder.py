@@ -44,7 +44,9 @@ HEADER: tuple[tuple[str, int, str], ...] = (
 CAN_TURN, INTERLEAVE, REFERENCES, PACKS = 1, 2, 4, 8
 HEADER_BYTES, FOOTER_BYTES, READ_AHEAD, BLOCK_ROWS = 152, 16, 8, 16
 KEYED, CODED, PACKED, RAW, BLOB, KEY, PALETTE, JOINT, BOOK = range(9)
+OBJECTS, PLAIN, NO_BASE, PLAIN_PATCH, MANY, FAR = 9, 0xFFFF, 0xFFFFFF, 254, 255, 0x7FFF
 RECORD_HEADER = 8
+NO_TRANSFORM, VALUES = range(2)
 ZEROS, UNWRITTEN = -(1 << 15), -(1 << 15) + 1
 
 
@@ -105,7 +107,13 @@ class ChunkDecoder:
         head = self.head
         assert head["version"] in (1, 2) and head["size"] == len(chunk) == struct.unpack_from("<Q", chunk, len(chunk) - 16)[0]
         self.depth, self.views, self.rows = head["depth"], head["views"], head["rows"]
-        self.frame_bytes = head["outer"] * head["part"]
+        assert head["transform"] in (NO_TRANSFORM, VALUES)
+        self.by_values = head["transform"] == VALUES
+        # Elements as they are coded, and frames made of them.
+        self.item = 1 if self.by_values else head["item"]
+        smaller = head["item"] // self.item
+        self.row_bytes = head["row_bytes"] // smaller
+        self.frame_bytes = head["outer"] * head["part"] // smaller
         self.data_at = head["header_bytes"]
         self.data = chunk[self.data_at : self.data_at + head["data_bytes"]]
         self.index_at = self.data_at + head["data_bytes"] + READ_AHEAD
@@ -120,6 +128,9 @@ class ChunkDecoder:
         blocks = -(-self.rows // BLOCK_ROWS)
         counts = [[self._take("H")[0] for _ in range(blocks)] for _ in amounts]
         self.classes = [(self._take("H")[0], self._take(f"{self.views * self.depth}h")) for _ in range(head["n_classes"])]
+        self.values = [bytes(self._take(f"{head['item']}B")) for _ in range(head["tables"] // head["item"])]
+        assert len(self.values) * head["item"] == head["tables"] and len(self.values) <= 256
+        assert bool(self.values) == self.by_values
         assert self._pos == len(chunk) - FOOTER_BYTES, "there is more than belongs to it"
         self.lanes = [
             Lane(groups[i], exceptions[i], counts[i], amounts[i][2])
@@ -172,10 +183,18 @@ class ChunkDecoder:
         :param view: The view
         :return: Its bytes in C order
         """
-        numbers = self.frame_numbers(row, stream, view)
-        frames = [bytes(self.frame_bytes) if n < 0 else self.frame(stream, n) for n in numbers]
-        part = self.head["part"]
-        return b"".join(frame[at : at + part] for at in range(0, self.frame_bytes, part) for frame in frames)
+        numbers, part, size = self.frame_numbers(row, stream, view), self.head["part"], self.head["outer"] * self.head["part"]
+        frames = [bytes(size) if number < 0 else self.values_of(self.frame(stream, number)) for number in numbers]
+        return b"".join(frame[at : at + part] for at in range(0, size, part) for frame in frames)
+
+    def values_of(self, frame: bytes) -> bytes:
+        """
+        Undo the transform.
+
+        :param frame: A frame as it is coded
+        :return: As it is in an observation
+        """
+        return b"".join(self.values[place] for place in frame) if self.by_values else frame
 
     def frame(self, stream: int, number: int) -> bytes:
         """
@@ -183,7 +202,7 @@ class ChunkDecoder:
 
         :param stream: The environment
         :param number: Its number
-        :return: Its bytes
+        :return: Its bytes, as they are coded
         """
         groups = self.lanes[stream].groups
         which = max(k for k, (_, first) in enumerate(groups) if first <= number)
@@ -220,6 +239,8 @@ class ChunkDecoder:
         assert count == stop - groups[group][1]
         if coder in (RAW, BLOB):
             return [body if coder == RAW else self._decoded(body)]
+        if coder == OBJECTS:
+            return self._frames_of_objects(body, count, is_whole=True)
         (first,) = struct.unpack_from("<I", body)
         if coder == CODED:
             frames, patches = [self._decoded(body[4 : 4 + first])], body[4 + first :]
@@ -237,7 +258,7 @@ class ChunkDecoder:
         pos = 0
         while len(frames) < count:
             (length,) = struct.unpack_from("<H", patches, pos)
-            frame = apply_patch(patches[pos + 2 : pos + 2 + length], frame, self.head["row_bytes"])
+            frame = apply_patch(patches[pos + 2 : pos + 2 + length], frame, self.row_bytes)
             frames.append(frame)
             pos += 2 + length
         assert pos == len(patches), "there are more patches than frames"
@@ -251,12 +272,80 @@ class ChunkDecoder:
         assert book.kind == coder
         return book
 
+    def _frames_of_objects(self, body: bytes, count: int, is_whole: bool = False) -> list[bytes]:
+        """The first frames of an OBJECTS group."""
+        key, base, n_references = number(body[:3]), number(body[3:6]), number(body[6:8])
+        frame = self.data[key : key + self.frame_bytes]
+        if base != NO_BASE:
+            length, _, coder, _ = struct.unpack_from("<IHBB", self.data, base)
+            other = self.data[base + RECORD_HEADER : base + RECORD_HEADER + length]
+            if coder == KEYED:
+                frame = apply_patch(other[6 : 6 + number(other[4:6])], frame, self.head["row_bytes"])
+            else:
+                assert coder == OBJECTS and number(other[:3]) == key and number(other[3:6]) == NO_BASE
+                (frame,) = self._frames_of_objects(other, 1)
+        references, pos = [], 8
+        if n_references != PLAIN:
+            references = [number(body[8 + 3 * k : 11 + 3 * k]) for k in range(n_references)]
+            pos += 3 * n_references
+        frames: list[bytes] = []
+        while len(frames) < count:
+            n_objects = PLAIN_PATCH
+            if n_references != PLAIN:
+                n_objects, pos = body[pos], pos + 1
+            if n_objects == PLAIN_PATCH:
+                length = number(body[pos : pos + 2])
+                frame = apply_patch(body[pos + 2 : pos + 2 + length], frame, self.head["row_bytes"])
+                pos += 2 + length
+            else:
+                if n_objects == MANY:
+                    n_objects, pos = number(body[pos : pos + 2]), pos + 2
+                frame, pos = self._apply_objects(body, pos, n_objects, references, frame)
+            frames.append(frame)
+        assert not is_whole or (pos == len(body) and not references), "there are more patches than frames"
+        return frames
+
+    def objects(self, body: bytes, pos: int, count: int, references: list[int]) -> tuple[list[tuple[int, int, bytes]], int]:
+        """
+        Take the objects of a patch.
+
+        :param body: The body of an OBJECTS record
+        :param pos: Where the first of them begins
+        :param count: How many there are
+        :param references: Those of the record that are left; the ones that these objects need are taken away
+        :return: For each, where in the frame it begins, its offset in the data (-1 if it lies here), and its tokens; and where
+            they end
+        """
+        found = []
+        begin = 0
+        for _ in range(count):
+            head, pos = number(body[pos : pos + 2]), pos + 2
+            way = head >> 1
+            if way == FAR:
+                way, pos = number(body[pos : pos + 4]), pos + 4
+            begin += way
+            where, at = (self.data, references.pop(0)) if head & 1 else (body, pos)
+            offset = at if head & 1 else -1
+            length, at = where[at], at + 1
+            if length == 0:
+                length, at = number(where[at : at + 2]), at + 2
+            found.append((begin, offset, where[at : at + length]))
+            pos = pos if head & 1 else at + length
+        return found, pos
+
+    def _apply_objects(self, body: bytes, pos: int, count: int, references: list[int], frame: bytes) -> tuple[bytes, int]:
+        """Make a frame by so many objects."""
+        found, pos = self.objects(body, pos, count, references)
+        for begin, _, tokens in found:
+            frame = apply_object(begin, tokens, frame)
+        return frame, pos
+
     def _decoded(self, blob: bytes) -> bytes:
         """One frame from a blob; where planes are interleaved, apart again."""
         frame = decode(self.frame_codec, blob, self.frame_bytes)
         if not self.head["flags"] & INTERLEAVE:
             return frame
-        item, planes = self.head["item"], self.head["planes"]
+        item, planes = self.item, self.head["planes"]
         values = [frame[at : at + item] for at in range(0, len(frame), item)]
         return b"".join(value for plane in range(planes) for value in values[plane::planes])
 
@@ -377,13 +466,36 @@ def decode(codec: Any, blob: bytes, size: int) -> bytes:
     return out.tobytes()
 
 
-def apply_patch(tokens: bytes, reference: bytes, row: int) -> bytes:
+def number(data: bytes) -> int:
+    """
+    Read a number.
+
+    :param data: Its bytes
+    :return: The number
+    """
+    return int.from_bytes(data, "little")
+
+
+def apply_object(begin: int, tokens: bytes, frame: bytes) -> bytes:
+    """
+    Change a frame as an object says.
+
+    :param begin: Where it begins
+    :param tokens: Its tokens, the first of which has no skip
+    :param frame: The frame
+    :return: The frame afterwards
+    """
+    return frame[:begin] + apply_patch(b"\0" + tokens, frame[begin:], 0, frame[:begin])
+
+
+def apply_patch(tokens: bytes, reference: bytes, row: int, before: bytes = b"") -> bytes:
     """
     Make a frame of another, or of itself, one row up.
 
     :param tokens: The patch without its length
     :param reference: The other frame
     :param row: Bytes of a row
+    :param before: What comes before it, where this is only the rest of a frame
     :return: The frame
     """
     up = tokens[:1] == b"\xfd"
@@ -395,7 +507,9 @@ def apply_patch(tokens: bytes, reference: bytes, row: int) -> bytes:
     pos = int(up)
     while pos < len(tokens):
         skip, pos = tokens[pos], pos + 1
-        if skip == 255:
+        if skip == 254:
+            (skip,), pos = struct.unpack_from("<H", tokens, pos), pos + 2
+        elif skip == 255:
             (skip,), pos = struct.unpack_from("<I", tokens, pos), pos + 4
         frame += reference[len(frame) : len(frame) + skip]
         change, pos = tokens[pos], pos + 1
@@ -415,7 +529,7 @@ def apply_patch(tokens: bytes, reference: bytes, row: int) -> bytes:
         elif up:
             value = recent[source - 1]
         else:
-            value = frame[-1] if source == 1 else reference[len(frame) + count]
+            value = (before + frame)[-1] if source == 1 else reference[len(frame) + count]
         frame += bytes([value]) * count
         recent = bytearray([value]) + recent.replace(bytes([value]), b"")[:2]
     frame += reference[len(frame) :]

@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.training_utils.atari import make_env
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +34,7 @@ try:
     import buffers
     import first_fill
     import training
-    from kit import data, metrics, process, results
+    from kit import data, measure, metrics, players, process, recordings, results
 finally:
     sys.path.remove(str(BENCHMARKS))
 
@@ -59,8 +62,8 @@ def test_recording_is_what_sb3_adds(tmp_path: Path, stack: int) -> None:
     assert sum(step[4].sum() for step in heard) > 3, "too short to see an episode end"
 
     env = make_env(game, n_envs, DummyVecEnv, framestack=None, seed=0)
-    data.record_env(env, tmp_path / "game", iter(step[2] for step in heard))
-    recording = data.Recording(tmp_path / "game")
+    recordings.record_env(env, tmp_path / "game", iter(step[2] for step in heard))
+    recording = recordings.Recording(tmp_path / "game")
     played = list(recording.transitions(stack))
     assert len(played) == len(heard) >= rows
     assert recording.space(stack) == model.observation_space
@@ -74,7 +77,7 @@ def test_recording_is_what_sb3_adds(tmp_path: Path, stack: int) -> None:
 
 
 def test_recording_over_several_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "_CHUNK_BYTES", 7 * 4 * 17 * 4)
+    monkeypatch.setattr(recordings, "_CHUNK_BYTES", 7 * 4 * 17 * 4)
     walk = data.DATASETS["vectors"]
     data.play(walk, 200, tmp_path)
     assert data.is_played(walk, 200, tmp_path) and not data.is_played(walk, 201, tmp_path)
@@ -91,7 +94,7 @@ def test_observations_of_workers_are_what_was_sent(n_envs: int, tmp_path: Path) 
     walk = replace(data.DATASETS["vectors"], n_envs=n_envs)
     data.play(walk, 10 * n_envs, tmp_path)
     recording = data.load(walk, tmp_path)
-    steps = list(zip(recording.transitions(1), data.from_workers(recording.transitions(1)), strict=True))
+    steps = list(zip(recording.transitions(1), recordings.from_workers(recording.transitions(1)), strict=True))
     assert len(steps) == 10
     for plain, sent in steps:
         for mine, theirs in ((sent.obs, plain.obs), (sent.next_obs, plain.next_obs)):
@@ -109,16 +112,16 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     dataset = replace(data.DATASETS["breakout-trained"], n_envs=2)
     actions = np.random.default_rng(7).integers(0, 4, (50, dataset.n_envs)).astype(np.uint8)
     game, seed = "BreakoutNoFrameskip-v4", 3
-    digest = data.FrameDigest()
+    digest = recordings.FrameDigest()
     env = make_env(game, dataset.n_envs, DummyVecEnv, framestack=4, seed=seed)
     env.reset()
     stacks = []
     for action in actions:
         obs: Any = env.step(action)[0]
-        digest.update(data.newest_frames(obs))
+        digest.update(recordings.newest_frames(obs))
         stacks.append(obs.transpose(0, 3, 1, 2))
     env.close()
-    monkeypatch.setattr(data, "TRAINED", tmp_path)
+    monkeypatch.setattr(players, "TRAINED", tmp_path)
 
     def keep(**changed: Any) -> None:
         about = {"game": game, "seed": seed, "frames": digest.hexdigest(), "versions": {"ale-py": "0.1"}, **changed}
@@ -165,8 +168,75 @@ def test_everything_is_planned() -> None:
     assert {"mspacman/delta/optimized", "mspacman/delta-zstd"} < set(keys)
     (optimized,) = (group for group in groups if group.baseline != "sb3")
     assert (optimized.dataset, optimized.methods, optimized.baseline) == ("mspacman", ("delta",), "sb3-optimized")
-    assert all(group.rounds == 5 for group in groups if group.dataset != "doom-rgb") and not any(g.brief for g in groups)
+    assert all(group.rounds == (3 if data.DATASETS[group.dataset].picture else 5) for group in groups)
+    assert not any(group.brief for group in groups)
     assert all(group.transitions == data.DATASETS[group.dataset].transitions for group in groups)
+
+
+def test_a_quick_run_of_all_data_has_one_row_of_pictures() -> None:
+    names = {group.dataset for group in plan(quick=True)}
+    assert {name for name in names if data.DATASETS[name].picture} == {"doom-rgb"}
+    (named,) = plan(quick=True, dataset=["walker"])
+    assert (named.dataset, named.rounds, named.transitions) == ("walker", 1, 1_000)
+
+
+def test_sb3s_buffer_of_any_data_fits_into_five_gigabytes() -> None:
+    sizes = {"84x84": 84 * 84 * 3, "96x96": 96 * 96 * 3, "160x120": 160 * 120 * 3, "210x160": 210 * 160 * 3}
+    for dataset in data.DATASETS.values():
+        if dataset.name == "vectors":
+            continue
+        frame = next((size for text, size in sizes.items() if text in dataset.title), 84 * 84 * (4 if dataset.scaled else 1))
+        assert 2 * frame * dataset.stack * dataset.transitions < 5e9, dataset.name
+
+
+def test_everything_selected_is_there_and_make_knows_all_pictures() -> None:
+    assert set(data.SELECTED) <= set(data.DATASETS) and len(set(data.SELECTED)) == len(data.SELECTED)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^CAMERAS \?= (.*)$", makefile, re.MULTILINE)
+    assert named.split() == [name for name, dataset in data.DATASETS.items() if dataset.picture]
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(players.importlib.util, "find_spec", lambda name: None)
+    says = r"CarRacing 96x96 needs Box2D: pip install \"\.\[benchmarks\]\" in a clone"
+    with pytest.raises(ImportError, match=says):
+        data.play(data.DATASETS["carracing"], 100, tmp_path)
+    walker = players.missing_for(data.DATASETS["walker"])
+    assert walker is not None and "needs mujoco and dm_control" in walker
+    assert players.missing_for(data.DATASETS["noise"]) is None and not list(tmp_path.iterdir())
+
+
+def test_what_nobody_asked_for_is_left_out_if_it_cannot_be_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(players.importlib.util, "find_spec", lambda name: None)
+    args: Any = SimpleNamespace(dataset=None, cache=tmp_path, resume=False, quick=True)
+    file = results.ResultFile("buffers", tmp_path)
+    buffers.measure_group(buffers.Group("crafter", ("delta",), 1, 100), args, file)
+    assert "left out: Crafter 84x84 needs crafter" in capsys.readouterr().out and not file.rows
+
+
+def test_noise_is_recorded_and_floats_come_from_the_game(tmp_path: Path) -> None:
+    pytest.importorskip("ale_py")
+    data.play(data.DATASETS["noise"], 40, tmp_path)
+    steps = list(data.load(data.DATASETS["noise"], tmp_path).transitions(1))
+    assert len(steps) == 10 and steps[0].obs.shape == (4, 3, 84, 84) and len(np.unique(steps[0].obs)) == 256
+    game, floats = data.DATASETS["mspacman"], data.DATASETS["mspacman-float"]
+    data.play(game, 48, tmp_path)
+    assert data.is_played(floats, 48, tmp_path), "it would be played again"
+    recording = data.load(floats, tmp_path)
+    space = recording.space(4)
+    assert space.dtype == np.float32 and (space.low.min(), space.high.max(), space.shape) == (0, 1, (4, 84, 84))
+    for step, scaled in zip(data.load(game, tmp_path).transitions(4), recording.transitions(4), strict=True):
+        for plain, turned in ((step.obs, scaled.obs), (step.next_obs, scaled.next_obs)):
+            assert turned.dtype == np.float32 and turned.flags.c_contiguous
+            assert np.array_equal(turned, plain / np.float32(255))
+
+
+def test_continuous_actions_have_a_space() -> None:
+    walker = data.DATASETS["walker"]
+    assert walker.action_space.shape == (6,) and walker.action_space.dtype == np.float32
+    assert data.DATASETS["pong"].action_space.n == 6
 
 
 def test_codecs_are_planned_for_themselves() -> None:
@@ -294,6 +364,28 @@ def test_the_whole_first_fill_is_that_of_the_fastest_round() -> None:
     row = first_fill.make_row({"sb3": stalls, "delta": ours})
     assert row["ratios"]["p25"] == 5.0  # 5 µs to 1 µs
     assert row["ratios"]["mean"] == 1.0  # 4 µs to 4 µs
+
+
+def test_memory_is_split_into_parts() -> None:
+    """What is left is the part that does not grow with the ring."""
+    rests = []
+    for rows in (64, 128):
+        buffer = CompressedReplayBuffer(rows * 2, spaces.Box(0, 255, (1, 36, 36), np.uint8), spaces.Discrete(3), n_envs=2)
+        obs = np.random.default_rng(0).integers(0, 256, (2, 1, 36, 36), dtype=np.uint8)
+        for _ in range(rows):
+            buffer.add(obs, obs, np.zeros((2, 1)), np.zeros(2), np.zeros(2), [{}, {}])
+        usage = buffer.memory_usage()
+        parts = measure.split_memory(buffer, 10**6)
+        assert parts["frames"] == usage.stored_bytes > obs.nbytes // 2
+        assert parts["index"] == usage.index_bytes > 0
+        assert parts["columns"] == rows * 2 * (8 + 3 * 4)
+        assert sum(parts.values()) == 10**6
+        rests.append(parts["rest"])
+    assert rests[0] > rests[1], "a larger ring has more of what is counted"
+
+
+def test_a_stream_that_has_begun_is_complete() -> None:
+    assert list(measure.begin(iter(range(5)))) == list(range(5))  # type: ignore[arg-type, comparison-overlap]
 
 
 def test_anonymous_memory_counts_what_is_touched() -> None:

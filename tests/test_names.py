@@ -189,7 +189,9 @@ def test_a_type_checker_on_the_script_of_a_user(tmp_path: Path) -> None:
         wrong = line.partition("# wrong: ")[2]
         if line.startswith("reveal_type"):
             name = line.removesuffix(")").rpartition(".")[2]
+            # Arguments, and the keys of the TypedDict that `**options` is.
             names = re.findall(r"[(,] (?:\*, )?(\w+):", said[number].replace("(", "( ", 1))
+            names += re.findall(r"'(\w+)'\?:", said[number])
             assert set(names) == set(inspect.signature(getattr(sb3_extra_buffers, name)).parameters), said[number]
         else:
             assert (wrong in said.get(number, "no error")) if wrong else number not in said, f"{line}\n{said.get(number)}"

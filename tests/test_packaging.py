@@ -52,13 +52,24 @@ def run(*command: object, cwd: Path = ROOT) -> str:
 def test_extras() -> None:
     extras = PROJECT["optional-dependencies"]
     codecs = {"isal", "numba", "zstd", "lz4", "fast"}
-    assert set(extras) == codecs | {"extra", "vizdoom", "contrib", "recording", "minari", "all", "dev", "clients"}
+    assert set(extras) == codecs | {
+        "extra",
+        "vizdoom",
+        "contrib",
+        "recording",
+        "minari",
+        "all",
+        "dev",
+        "clients",
+        "benchmarks",
+    }
     for extra, library in CODEC_EXTRAS.items():
         assert expand(extra) == {library}
     assert expand("fast") == set(CODEC_EXTRAS.values())
     assert {"ale-py", "opencv-python-headless", "tqdm", "rich", "matplotlib", "tensorboard"} <= expand("extra")
-    assert expand("all") == set().union(*(expand(extra) for extra in extras if extra not in ("dev", "clients")))
+    assert expand("all") == set().union(*(expand(extra) for extra in extras if extra not in ("dev", "clients", "benchmarks")))
     assert expand("clients") == {"rl-zoo3", "sbx-rl"}
+    assert expand("benchmarks") == {"crafter", "dm-control", "gymnasium", "mujoco"}
 
 
 def test_core_needs_no_codec_library() -> None:
@@ -110,7 +121,7 @@ def test_constraints_pin_all_we_name() -> None:
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.match(r"[a-z0-9.-]+==[\w.]+(; python_version >= \"3\.\d+\")?$", pin) for pin in pins)
     named = {bare_name(requirement) for requirement in PROJECT["dependencies"]}
-    named |= expand("all") | expand("dev") | expand("clients")
+    named |= expand("all") | expand("dev") | expand("clients") | expand("benchmarks")
     assert named <= {bare_name(pin) for pin in pins}
 
 
@@ -124,7 +135,7 @@ CORE_SOURCES = {path for path in (ROOT / "src").rglob("*") if is_source_of_the_c
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 def test_make_compiles_the_core_before_anything_that_needs_it() -> None:
-    for target in ("demo", "test", "test-all", "lint", "bench", "bench-quick", "docs", "install"):
+    for target in ("demo", "test", "test-all", "lint", "bench", "bench-quick", "bench-cameras", "docs", "install"):
         assert "setup.py build_ext --inplace" in run("make", "--dry-run", "--always-make", target), target
 
 

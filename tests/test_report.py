@@ -19,6 +19,7 @@ try:
     import gpu_buffers  # noqa: F401 (the tables ask for it when the path is gone again)
     import report
     from kit import figures, show, tables
+    from kit.data import DATASETS, SELECTED
 finally:
     sys.path.remove(str(BENCHMARKS))
 
@@ -87,6 +88,27 @@ def test_docs_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_everything_that_pages_show_was_measured() -> None:
     assert report.main(["--check"]) == 0
+
+
+def test_rows_go_to_their_tables(tmp_path: Path) -> None:
+    """All rows are in one of two tables of docs/results.md; README has a selection, and no more than one row of each."""
+
+    def row(dataset: str, baseline: str = "sb3") -> dict[str, Any]:
+        metrics = dict.fromkeys(("memory", "add_first", "add_full", "sample_32", "sample_256", "get_256"), 0.5)
+        about = {"dataset": dataset, "method": "delta", "transitions": 100, "rounds": 1, "baseline": baseline}
+        return {**about, "ratios": metrics, "by_round": {name: [0.5] for name in metrics}, "elsewhere": 0.0}
+
+    rows = {f"{name}/delta": row(name) for name in DATASETS}
+    write(tmp_path, "buffers", {**rows, "mspacman/delta/optimized": row("mspacman", "sb3-optimized")})
+    made = {name: tables.make_table(name, tmp_path) or "" for name in ("ratios", "cameras", "selection")}
+    for name, dataset in DATASETS.items():
+        line = f"| {dataset.title}, {dataset.n_envs} envs, 100, one round |"
+        assert (line in made["cameras"]) == dataset.picture and (line in made["ratios"]) != dataset.picture, name
+        assert (line in made["selection"]) == (name in SELECTED), name
+    assert "optimize_memory_usage" in made["ratios"] and "optimize_memory_usage" not in made["selection"]
+    # Before any of them is measured there is nothing to show, and the page stays as it is.
+    write(tmp_path, "buffers", {"pong/delta": row("pong")})
+    assert tables.make_table("cameras", tmp_path) is None
 
 
 # -- numbers in sentences -----------------------------------------------------------------------------------------------------

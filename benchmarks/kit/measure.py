@@ -6,7 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 
-from kit.data import DATASETS, Dataset, Recording, Transition, from_workers, load
+from kit.data import DATASETS, Dataset, load
 from kit.process import anonymous_bytes, digest, no_pause, settle, summary, take_turn, time_calls
+from kit.recordings import Recording, Transition, from_workers
 
 SB3 = "sb3"
 SB3_OPTIMIZED = "sb3-optimized"
@@ -72,6 +73,16 @@ def make_rollout(method: str, rows: int, space: spaces.Box, action_space: spaces
     return CompressedRolloutBuffer(rows, space, action_space, "cpu", n_envs=n_envs, compression_method=method)
 
 
+def begin(stream: Iterator[Transition]) -> Iterator[Transition]:
+    """
+    Have a recording begin to play: what that takes is there before the memory of a buffer is counted.
+
+    :param stream: Transitions
+    :return: The same
+    """
+    return chain([next(stream)], stream)
+
+
 def fill(
     buffer: ReplayBuffer,
     stream: Iterator[Transition],
@@ -103,6 +114,21 @@ def fill(
     return times
 
 
+def split_memory(buffer: Any, memory: int) -> dict[str, int]:
+    """
+    Tell where the memory of a replay buffer is.
+
+    :param buffer: A compressed one
+    :param memory: What it takes in all
+    :return: Bytes of frames, of the index, of the other columns, and of the rest, which hardly grows with the ring: the last
+        observations, the groups that are being written, objects of Python's, the ends of pages
+    """
+    usage = buffer.memory_usage()
+    columns = sum(getattr(buffer, name).nbytes for name in ("actions", "rewards", "dones", "timeouts"))
+    parts = {"frames": usage.stored_bytes, "index": usage.index_bytes, "columns": columns}
+    return {**parts, "rest": memory - sum(parts.values())}
+
+
 def sample_digest(buffer: ReplayBuffer) -> str:
     """
     Hash a few samples drawn from a fixed seed.
@@ -127,7 +153,7 @@ def collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> l
     times = []
     for obs, _, action, reward, done, _ in islice(stream, rows):
         start = time.perf_counter_ns()
-        buffer.add(obs, action.reshape(-1, 1), reward, starts, zeros, zeros)
+        buffer.add(obs, action.reshape(buffer.n_envs, -1), reward, starts, zeros, zeros)
         times.append(time.perf_counter_ns() - start)
         starts = done
     return times
@@ -135,16 +161,16 @@ def collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> l
 
 def warm_up(method: str, dataset: Dataset, recording: Recording, rows: int = 48) -> None:
     """
-    Load and compile what the buffer of one side needs, with a small one.
+    Load and compile what the buffer of one side needs, and what times are summed up with, with a small one.
 
     :param method: ``sb3`` for SB3's, else the method of ours
     :param dataset: What to fill it with
     :param recording: Its recording
     :param rows: How many rows to add
     """
-    space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
+    space, action_space = recording.space(dataset.stack), dataset.action_space
     small = make_replay(method, 32 * dataset.n_envs, space, action_space, dataset.n_envs)
-    fill(small, recording.transitions(dataset.stack), rows)
+    summary(fill(small, recording.transitions(dataset.stack), rows))
     for size in (32, 256):
         small.sample(size)
     del small
@@ -218,7 +244,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     dataset, method, seconds = DATASETS[job["dataset"]], job["method"], job["seconds"]
     recording = load(dataset, Path(job["cache"]))
-    space, action_space = recording.space(dataset.stack), spaces.Discrete(dataset.actions)
+    space, action_space = recording.space(dataset.stack), dataset.action_space
     n_envs = dataset.n_envs
     pause = take_turn if job.get("turns") else no_pause
     rows = job["transitions"] // n_envs
@@ -229,6 +255,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
         return from_workers(stream) if dataset.resumed else stream
 
     touch(dataset, recording)
+    stream = begin(streams())
     without_code = anonymous_bytes()
     warm_up(method, dataset, recording, min(rows, 48))
     before = anonymous_bytes()
@@ -239,8 +266,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     if dataset.resumed:
         buffer = pickle.loads(pickle.dumps(buffer))
         settle()
-    stream = streams()
-    first = fill(buffer, stream, rows, pause=pause)
+    first = summary(fill(buffer, stream, rows, pause=pause))
     settle()
     memory = anonymous_bytes() - before
     digests = [sample_digest(buffer)]
@@ -250,7 +276,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
         "memory": memory,
         "code": before - without_code,
         "construct_ms": round(construct * 1e3, 2),
-        "add_first": summary(first),
+        "add_first": first,
         "add_full": summary(full),
         "sample_32": time_calls(partial(buffer.sample, 32), seconds, pause=pause),
     }

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from matplotlib.transforms import Bbox
 
-from kit.data import DATASETS
+from kit.data import DATASETS, SELECTED
 from kit.metrics import DEFAULT, DENSE
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5A5A5A"
@@ -148,7 +148,7 @@ def _prepare(axes: Axes, points: Sequence[Point], title: str) -> None:
 def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
     Plot memory against time, in two pictures: every kind of method on MsPacman, and beside it, as ``…-data``, the default on
-    all data.
+    data of each kind.
 
     :param rows: Rows of ``buffers.json``
     :param path: Where to
@@ -156,9 +156,7 @@ def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     good = [row for row in rows if "error" not in row]
     own = [row for row in good if row.get("baseline", "sb3") == "sb3"]
     point = {(row["dataset"], row["method"]): (row["ratios"]["sample_32"], row["ratios"]["memory"]) for row in own}
-    # Trained play, and buffers that were loaded, lie where their game does: labels would have no room.
-    alike = {name for name, dataset in DATASETS.items() if dataset.trained or dataset.resumed}
-    names = [name for name in DATASETS if any(data == name for data, _ in point) and name not in alike]
+    names = [name for name in DATASETS if any(data == name for data, _ in point)]
     if not names:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +164,10 @@ def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     methods: list[Point] = [(*xy, method) for (data, method), xy in point.items() if data == first and method in SHOWN]
     if methods:
         _plot_points(methods, f"Every kind of method, {DATASETS[first].title}", path, families=True)
-    data: list[Point] = [(*point[name, DEFAULT], DATASETS[name].title) for name in names if (name, DEFAULT) in point]
+    shown = [name for name in names if (name, DEFAULT) in point]
+    # Those that lie where another of their kind does are left out: labels would have no room.
+    selected = [name for name in shown if name in SELECTED] or shown[:1]
+    data: list[Point] = [(*point[name, DEFAULT], DATASETS[name].title) for name in selected]
     if data:
         _plot_points(data, f"The default method ({DEFAULT})", path.with_name(f"{path.stem}-data{path.suffix}"), families=False)
 

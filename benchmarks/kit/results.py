@@ -17,7 +17,10 @@ from rich.console import Console
 
 RESULTS = Path(__file__).parents[1] / "results"
 CACHE = Path(__file__).parents[1] / ".cache"
-LIBRARIES = ("numpy", "torch", "stable-baselines3", "gymnasium", "ale-py", "vizdoom", "numba", "zstandard", "lz4", "isal")
+LIBRARIES = (
+    *("numpy", "torch", "stable-baselines3", "numba", "zstandard", "lz4", "isal"),
+    *("gymnasium", "ale-py", "vizdoom", "box2d", "mujoco", "dm-control", "crafter"),
+)
 _PATH_OPTIONS = ("--results", "--cache")
 
 console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)

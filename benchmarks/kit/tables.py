@@ -6,41 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kit.metrics import DEFAULT, DENSE, DISTURBED, METRICS
+from kit import buffer_tables
+from kit.data import DATASETS
+from kit.metrics import DEFAULT, DENSE
 from kit.results import read_results
-from kit.show import Results, between, megabytes, milliseconds, percent, spread, table
-
-
-def _data() -> dict[str, Any]:
-    from kit.data import DATASETS
-
-    return DATASETS
-
-
-def _ratio_rows(results: Results, method: str) -> list[list[str]]:
-    lines = []
-    for name, dataset in _data().items():
-        for key in (f"{name}/{method}", f"{name}/{method}/optimized"):
-            row = results["rows"].get(key)
-            if row is None:
-                continue
-            where = f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}"
-            where += ", beside SB3's `optimize_memory_usage`" if key.endswith("optimized") else ""
-            # Else a figure without a range could be of one round, or of several that agree.
-            where += ", one round" if row["rounds"] == 1 else f", {row['rounds']} rounds"
-            busy = " (disturbed)" if row["elsewhere"] > DISTURBED else ""
-            lines.append([where + busy, *(spread(row, metric) for metric in METRICS)])
-    return lines
-
-
-def ratios(results: Results) -> str:
-    """
-    Compare the default with SB3 on all data.
-
-    :param results: ``buffers.json``
-    :return: Markdown
-    """
-    return table(["relative to SB3", *METRICS.values()], _ratio_rows(results, DEFAULT))
+from kit.show import Results, between, megabytes, milliseconds, percent, table
 
 
 def first_fill(results: Results) -> str:
@@ -52,7 +22,7 @@ def first_fill(results: Results) -> str:
     """
     lines = []
     for row in results["rows"].values():
-        dataset = _data()[row["dataset"]]
+        dataset = DATASETS[row["dataset"]]
         cells = []
         for name in ("p25", "mean"):
             sb3, ours = milliseconds(row["sb3"][name]), milliseconds(row["ours"][name])
@@ -60,38 +30,6 @@ def first_fill(results: Results) -> str:
         lines.append([f"{dataset.title}, {dataset.n_envs} envs", {"huge": "2 MB", "small": "4 KB"}[row["pages"]], *cells])
     head = ["`add` in the first fill", "pages", "SB3, quartile", "ours", "ratio", "SB3, mean", "ours", "ratio"]
     return table(head, lines)
-
-
-def dense(results: Results) -> str:
-    """
-    Compare the denser method with SB3.
-
-    :param results: ``buffers.json``
-    :return: Markdown
-    """
-    return table([f"`{DENSE}`, relative to SB3", *METRICS.values()], _ratio_rows(results, DENSE))
-
-
-def codecs(results: Results) -> str:
-    """
-    List all methods on MsPacman.
-
-    :param results: ``buffers.json``, rows of full size beside SB3's buffer
-    :return: Markdown
-    """
-    times = ("add_full", "sample_32")
-    rows = results["rows"].values()
-    lines = []
-    for row in sorted(rows, key=lambda row: row["ratios"]["memory"]):
-        ours = row["ours"]
-        cells = [megabytes(ours["memory"]), percent(row["ratios"]["memory"])]
-        cells += [f"{milliseconds(ours[time]['p25'])} ({row['ratios'][time]:.2f}x)" for time in times]
-        lines.append([f"`{row['method']}`", *cells])
-    if rows:
-        base = max(rows, key=lambda row: row["rounds"])["sb3"]
-        lines.append(["SB3", megabytes(base["memory"]), "100 %", *(milliseconds(base[time]["p25"]) for time in times)])
-    size = _data()["mspacman"].transitions
-    return table([f"MsPacman, {size:,} transitions", "memory", "share", "add (4 envs)", "sample(32)"], lines)
 
 
 def memory(results: Results) -> str:
@@ -298,7 +236,7 @@ def gpu(results: Results) -> str:
     names = {"sb3": "SB3's", "rle-jit": "`rle-jit` of the CPU side", "gpu:delta": "`delta`", "gpu:rle": "`rle`"}
     lines = []
     for row in results["rows"].values():
-        data = _data()[row["dataset"]]
+        data = DATASETS[row["dataset"]]
         if "sizes" in row:
             smallest, largest = min(row["sizes"]), max(row["sizes"])
             for name in FLAT:
@@ -321,11 +259,6 @@ def _of(method: str) -> Callable[[Results], bool]:
     return lambda row: bool(row["method"] == method)
 
 
-def _to_choose_from(row: Results) -> bool:
-    game = _data()["mspacman"]
-    return (row["dataset"], row["transitions"], row.get("baseline", "sb3")) == (game.name, game.transitions, "sb3")
-
-
 class Source(NamedTuple):
     """
     Where a table comes from.
@@ -343,10 +276,12 @@ class Source(NamedTuple):
 
 
 TABLES: dict[str, Source] = {
-    "ratios": Source("buffers", ratios, _of(DEFAULT)),
+    "selection": Source("buffers", buffer_tables.selection, buffer_tables.is_selected),
+    "ratios": Source("buffers", buffer_tables.ratios, buffer_tables.shows_games),
+    "cameras": Source("buffers", buffer_tables.cameras, buffer_tables.shows_pictures),
     "first-fill": Source("first_fill", first_fill),
-    "dense": Source("buffers", dense, _of(DENSE)),
-    "codecs": Source("buffers", codecs, _to_choose_from),
+    "dense": Source("buffers", buffer_tables.dense, _of(DENSE)),
+    "codecs": Source("buffers", buffer_tables.codecs, buffer_tables.is_to_choose_from),
     "memory": Source("memory", memory),
     "usage": Source("memory", usage, _of(DEFAULT)),
     "million": Source("million", million),

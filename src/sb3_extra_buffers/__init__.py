@@ -24,7 +24,7 @@ else:
             CompressedDictPrioritizedReplayBuffer PrioritizedReplayBufferSamples CompressedMaskableRolloutBuffer
             CompressedMaskableDictRolloutBuffer CompressedRecurrentRolloutBuffer CompressedRecurrentDictRolloutBuffer
             CompressedRecurrentPPO MemoryUsage StorageError compressed_buffer_for compressed_kwargs find_buffer_dtypes
-            find_smallest_dtype has_igzip has_lz4 has_numba has_zstd init_jit keep_freed_memory
+            find_smallest_dtype has_igzip has_lz4 has_numba has_zstd init_jit keep_freed_memory load_buffer
         """,
         "gpu_buffers": """
             GpuReplayBuffer GpuDictReplayBuffer GpuRolloutBuffer GpuDictRolloutBuffer HeapFullError find_gpu_buffer_dtypes
@@ -35,7 +35,8 @@ else:
             export_contact_sheet export_video export_minari import_minari write_viewer
         """,
         "training_utils": """
-            PrioritizedDQN CompressRollouts BufferStatsCallback Evaluation eval_model make_env warm_up warmup
+            PrioritizedDQN CompressRollouts BufferStatsCallback Evaluation ResumableCheckpoint ResumableEnv eval_model make_env
+            resume warm_up warmup
         """,
     }
     _PLACES = {name: package for package, names in _NAMES.items() for name in names.split()}

@@ -72,7 +72,10 @@ def test_bench_of_a_recording(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     figures = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     assert "(9, 40, 40)" in figures["observation_space"] and figures["environment"] is None
     assert not (tmp_path / "bench.png").exists()
-    assert "The recording has 60 steps, so it was read 1.7 times over." in " ".join(shown.split())
+    words = " ".join(shown.split())
+    assert "The recording has 60 steps, so it was read 1.7 times over." in words
+    usage = figures["methods"]["gzip1"]["usage"]
+    assert f"gzip1: {usage}." in words and "of observations in" in usage and figures["sb3"]["usage"] is None
 
 
 @pytest.mark.usefixtures("in_this_process")

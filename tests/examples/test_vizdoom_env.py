@@ -46,7 +46,7 @@ def doom() -> Any:
         env.close()
 
 
-@pytest.mark.parametrize("observe", ["rgb", "mask", "labels"])
+@pytest.mark.parametrize("observe", ["rgb", "gray", "mask", "labels"])
 def test_it_is_a_gymnasium_environment(doom: Any, observe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     env = doom("basic", observe=observe, shrink=2)

@@ -46,11 +46,16 @@ ft_part lay(pair *both, size_t view, const uint8_t *obs, size_t count) {
     return (ft_part){view, lying, turned, NULL, count};
 }
 
+void play_on(pair *both, uint8_t *obs) {
+    both->play(&both->chance, &both->schema.layout, obs);
+    limit_values(&both->schema.layout, both->values, obs);
+}
+
 int write_row(pair *both, size_t row, bool hesitates) {
     const size_t n = both->schema.n_streams, bytes = n * both->obs_bytes, views = both->schema.views;
     memcpy(both->next, both->now, bytes);
     for (size_t i = 0; i < n; i++) {
-        both->play(&both->chance, &both->schema.layout, both->next + i * both->obs_bytes);
+        play_on(both, both->next + i * both->obs_bytes);
     }
     ft_part parts[FT_MAX_VIEWS];
     parts[0] = lay(both, 0, views == 2 ? both->now : both->next, n);
@@ -83,7 +88,7 @@ int write_view(pair *both, size_t row, size_t view) {
     const size_t n = both->schema.n_streams, bytes = n * both->obs_bytes;
     memcpy(both->next, both->now, bytes);
     for (size_t i = 0; i < n && view + 1 == both->schema.views; i++) {
-        both->play(&both->chance, &both->schema.layout, both->next + i * both->obs_bytes);
+        play_on(both, both->next + i * both->obs_bytes);
     }
     const ft_part part = lay(both, view, both->next, n);
     const int result = ft_column_stage(both->column, row, &part, 1, &both->codecs);
@@ -100,7 +105,7 @@ int write_view(pair *both, size_t row, size_t view) {
 int write_cell(pair *both, size_t row, size_t stream, size_t view) {
     uint8_t *obs = both->now + stream * both->obs_bytes;
     memcpy(both->next, obs, both->obs_bytes);
-    both->play(&both->chance, &both->schema.layout, both->next);
+    play_on(both, both->next);
     ft_part part = lay(both, view, both->next, 1);
     part.streams = &stream;
     const int result = ft_column_stage(both->column, row, &part, 1, &both->codecs);

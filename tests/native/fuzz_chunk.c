@@ -6,7 +6,7 @@
 
 #include "../../src/sb3_extra_buffers/_native/chunk.h"
 
-enum { AT_SIZE = 16, AT_ROWS = 40, AT_STREAMS = 44, AT_VIEWS = 48, AT_DEPTH = 64, AT_GROUPS = 104, AT_EXCEPTIONS = 108, AT_CLASSES = 112 };
+enum { AT_SIZE = 16, AT_ROWS = 40, AT_STREAMS = 44, AT_VIEWS = 48, AT_DEPTH = 64, AT_TABLES = 100, AT_GROUPS = 104, AT_EXCEPTIONS = 108, AT_CLASSES = 112 };
 enum { LANE = 12, FOOTER = 16 };
 enum { AT_DATA = 120, AT_DATA_SUM = 128, AT_INDEX_SUM = 132, AT_HEADER_SUM = 148, MOST_OBS = 1 << 12, MOST_CELLS = 1 << 10 };
 
@@ -25,6 +25,7 @@ static void make_sums_right(uint8_t *bytes, size_t size) {
         const uint64_t index = get_u32(bytes + AT_STREAMS) * (LANE + blocks * FT_COUNT_BYTES) +
                                (uint64_t)get_u32(bytes + AT_GROUPS) * FT_GROUP_BYTES +
                                (uint64_t)get_u32(bytes + AT_EXCEPTIONS) * FT_EXCEPTION_BYTES +
+                               get_u32(bytes + AT_TABLES) +
                                get_u32(bytes + AT_CLASSES) * (2 + 2 * (uint64_t)get_u32(bytes + AT_VIEWS) * get_u32(bytes + AT_DEPTH));
         put_u64(bytes + AT_SIZE, size);
         put_u64(bytes + AT_DATA, size - FT_CHUNK_HEADER - FT_READ_AHEAD - FOOTER - index);
@@ -47,7 +48,7 @@ static void read_all(const ft_chunk *chunk, const ft_codecs *codecs) {
     const bool wanted[FT_MAX_VIEWS] = {true, true};
     for (size_t cell = 0; cell < rows->rows * rows->n_streams && cell < MOST_CELLS; cell++) {
         const size_t row = cell / rows->n_streams, i = cell % rows->n_streams;
-        for (int step = FT_FETCH_INDEX; step <= FT_FETCH_FRAMES; step++) {
+        for (int step = FT_FETCH_INDEX; step < FT_FETCH_STEPS; step++) {
             ft_fetch_cell(rows, row, i, wanted, step);
         }
         const int result = ft_decode_cell(rows, row, i, outputs, room, scratch, codecs);
@@ -62,7 +63,7 @@ static void read_all(const ft_chunk *chunk, const ft_codecs *codecs) {
 /* Have another column go on with its rows. */
 static void go_on(ft_chunk *chunk, const ft_codecs *codecs) {
     const ft_rows *rows = &chunk->rows;
-    const ft_schema schema = {rows->layout, rows->method, rows->n_streams, rows->views};
+    const ft_schema schema = {rows->given, rows->method, rows->n_streams, rows->views};
     ft_column *column;
     if (ft_column_new(&schema, rows->rows, rows->rows, &column) != FT_OK) {
         return;
@@ -116,6 +117,19 @@ static void draw_picture(chance *from, const ft_layout *layout, uint8_t *frame) 
     }
 }
 
+/* The next picture of a game in which a thing jumps over a pattern, so that the same changes happen again and again. */
+static void move_thing(chance *from, const ft_layout *layout, uint8_t *frame) {
+    enum { THING = 3 };
+    const size_t width = layout->row, height = layout->part / width;
+    const size_t x = below(from, (width - THING) / 5) * 5, y = below(from, (height - THING) / 4) * 4;
+    for (size_t i = 0; i < layout->part; i++) {
+        frame[i] = (uint8_t)(i % width % 5 * 3 + i / width % 4);
+    }
+    for (size_t i = 0; i < THING * THING; i++) {
+        frame[(y + i / THING) * width + x + i % THING] = (uint8_t)(100 + i);
+    }
+}
+
 size_t fuzz_seed(uint64_t number, uint8_t *out) {
     ft_layout layout;
     ft_method method;
@@ -130,14 +144,17 @@ size_t fuzz_seed(uint64_t number, uint8_t *out) {
     ft_column *column;
     uint8_t *now = grab(2 * bytes), *next = grab(2 * bytes);
     CHECK(ft_column_new(&schema, 48, 48, &column) == FT_OK);
-    const bool draws = layout.part >= 2048;
+    const bool draws = number % N_SMALL > MOVING;
     for (size_t row = 0; row < (draws ? 6 + number % 6 : 20 + number % 28); row++) {
         memcpy(next, now, 2 * bytes);
         for (size_t i = 0; i < 2; i++) {
-            if (draws) {
+            if (number % N_SMALL > MOVING) {
                 draw_picture(&from, &layout, next + i * bytes);
+            } else if (number % N_SMALL == MOVING) {
+                move_thing(&from, &layout, next + i * bytes);
             } else {
                 play(&from, &layout, next + i * bytes);
+                limit_values(&layout, number % 3 == 0 ? 0 : 20 * (number % 16), next + i * bytes);
             }
         }
         const ft_part parts[] = {{0, now, false, NULL, 2}, {1, next, false, NULL, one_in(&from, 4) ? 1 : 2}};

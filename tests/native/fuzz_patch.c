@@ -1,9 +1,12 @@
 /*
  * Patches: any bytes applied to a frame, and any two frames coded and decoded again. All kernels must do the same.
  *
- * An input is: u8 options, u16 size of the frame, u16 bytes of a row, then the frame before and the patch, or both frames.
+ * An input is: u8 options, u16 size of the frame, u16 bytes of a row, then the frame before and the patch, or both frames, or, for a
+ * patch of objects, u16 place of the references, u8 how many, and data that ends with the patch.
  */
 #include "fuzz.h"
+
+#include "../../src/sb3_extra_buffers/_native/objects.h"
 
 enum { HEAD = 5, MOST_FRAME = 2048 };
 
@@ -30,6 +33,32 @@ static void apply_any(const uint8_t *before, size_t size, size_t row, const uint
     free(patch);
     free(one);
     free(other);
+}
+
+static void apply_any_objects(const uint8_t *before, size_t size, size_t row, const uint8_t *bytes, size_t count) {
+    if (count < 3) {
+        return;
+    }
+    const size_t data_bytes = count - 3, place = get_u16(bytes) % (data_bytes + 1), room = (data_bytes - place) / REFERENCE_BYTES;
+    const size_t references = bytes[2] < room ? bytes[2] : room;
+    uint8_t *data[2] = {copy_of(bytes + 3, data_bytes, FT_READ_AHEAD), copy_of(bytes + 3, data_bytes, FT_READ_AHEAD)};
+    uint8_t *frames[2] = {copy_of(before, size, FT_WRITE_AHEAD), copy_of(before, size, FT_WRITE_AHEAD)};
+    bool sound[2];
+    size_t read[2];
+    memset(data[1] + data_bytes, 0xFF, FT_READ_AHEAD); /* must not matter */
+    for (size_t i = 0; i < 2; i++) {
+        const uint8_t *first = data[i] + place, *stop = first + references * REFERENCE_BYTES;
+        ft_objects next = {data[i], data_bytes, first, stop, stop, data[i] + data_bytes};
+        use_kernels(i == 1);
+        sound[i] = ft_active->apply_objects(&next, frames[i], size, row);
+        read[i] = (size_t)(next.at - data[i]);
+        CHECK(next.at <= next.stop && next.references <= next.references_stop);
+    }
+    CHECK(sound[0] == sound[1] && (!sound[0] || (read[0] == read[1] && memcmp(frames[0], frames[1], size) == 0)));
+    for (size_t i = 0; i < 2; i++) {
+        free(data[i]);
+        free(frames[i]);
+    }
 }
 
 static void code_and_decode(const uint8_t *before, const uint8_t *now, size_t size, size_t row, size_t room, uint32_t row_above) {
@@ -77,12 +106,35 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         const size_t second = left < frame ? left : frame, place = data[0] & 4 ? frame - second : 0;
         memcpy(now + place, rest, second);
         code_and_decode(before, now, frame, row < frame ? row : 0, data[0] & 8 ? 2 * frame + 16 : frame / 2 + 2, data[0] >> 4 & 3);
+    } else if (data[0] & 4) {
+        apply_any_objects(before, frame, row, rest, left);
     } else {
         apply_any(before, frame, row, rest, left);
     }
     free(before);
     free(now);
     return 0;
+}
+
+/* Write a patch twice, as objects: the second time, it refers to the first. Returns the bytes, or 0 where there are none. */
+static size_t write_objects(const uint8_t *patch, size_t length, size_t row, uint8_t *out, size_t room) {
+    enum { BEGIN = 8 }; /* nothing is at 0 */
+    ft_catalogue known = {NULL, 0, 0};
+    const size_t most = 4 * length + 100;
+    uint8_t *data = grab(BEGIN + 2 * (most + ft_measure_objects(length)));
+    CHECK(ft_grow_catalogue(&known, data, BEGIN));
+    const size_t first = ft_write_objects(&known, data, BEGIN, 0, OBJECTS_NO_BASE, patch, length, row, most);
+    const size_t second = first ? ft_write_objects(&known, data, BEGIN + first, 0, OBJECTS_NO_BASE, patch, length, row, most) : 0;
+    const size_t end = BEGIN + first + second, place = BEGIN + first + RECORD_HEADER + OBJECTS_REFERENCES;
+    const bool fits = second > 0 && 3 + end <= room;
+    if (fits) {
+        put_u16(out, place);
+        out[2] = data[place - 2];
+        memcpy(out + 3, data, end);
+    }
+    free(data);
+    ft_free(known.slots);
+    return fits ? 3 + end : 0;
 }
 
 size_t fuzz_seed(uint64_t number, uint8_t *out) {
@@ -107,6 +159,10 @@ size_t fuzz_seed(uint64_t number, uint8_t *out) {
         use_kernels(true);
         end = ft_active->encode(before, now, size, row, zeros, &row_above, after, 0, 2 * size + 16);
         CHECK(end != FT_NO_PATCH);
+        uint8_t *patch = copy_of(after, end, FT_READ_AHEAD);
+        const size_t written = out[0] & 4 ? write_objects(patch, end, row, after, MOST_INPUT - HEAD - size) : 0;
+        end = written > 0 ? written : end;
+        free(patch);
     }
     free(now);
     free(zeros);

@@ -234,6 +234,16 @@ static inline void play(chance *from, const ft_layout *layout, uint8_t *obs) {
     free(frame);
 }
 
+/* Have all elements be among `count` values, in place: zeros, and others whose first byte says which. Does nothing to such elements. */
+static inline void limit_values(const ft_layout *layout, size_t count, uint8_t *obs) {
+    for (uint8_t *at = obs; count > 0 && at < obs + obs_bytes_of(layout); at += layout->item) {
+        const size_t which = at[0] % count;
+        for (size_t k = 0; k < layout->item; k++) {
+            at[k] = (uint8_t)(which * (1 + 36 * k));
+        }
+    }
+}
+
 /* An observation with the stack as the last axis in memory, by plain loops. */
 static inline void turn_plainly(const ft_layout *layout, const uint8_t *obs, uint8_t *turned) {
     const size_t length = layout->depth * layout->planes, item = layout->item;

@@ -2,9 +2,10 @@
 #include "test_core.h"
 
 /* Every flipped bit of a chunk, every shorter one, and a longer one is refused. */
-static void test_damage(const ft_schema *schema, uint64_t seed) {
+static void test_damage(const ft_schema *schema, size_t values, uint64_t seed) {
     const char *what;
     pair *both = pair_new(schema, 16, 16, seed);
+    both->values = values;
     for (size_t k = 0; k < 9; k++) {
         CHECK(write_row(both, k, false) == FT_OK);
     }
@@ -45,8 +46,9 @@ static void make_sums_right(uint8_t *chunk) {
 }
 
 /* Records and patches that are damaged in spite of right sums are errors, or show as other bytes: nothing worse. */
-static void test_damaged_records(const ft_schema *schema, uint64_t seed) {
+static void test_damaged_records(const ft_schema *schema, size_t values, uint64_t seed) {
     pair *both = pair_new(schema, 16, 16, seed);
+    both->values = values;
     for (size_t row = 0; row < 16; row++) {
         CHECK(write_row(both, row, false) == FT_OK);
     }
@@ -95,7 +97,7 @@ static void test_newer_chunks(void) {
     const size_t size = ft_chunk_get_info(chunk).size;
     uint8_t *copy = grab(size);
     memcpy(copy, ft_chunk_get_info(chunk).bytes, size);
-    copy[AT_TRANSFORM] = 1;
+    copy[AT_TRANSFORM] = 2;
     make_sums_right(copy);
     CHECK(ft_chunk_open(copy, size, keep_bytes, NULL, &other, &what) == FT_DAMAGED && strstr(what, "transformed") != NULL);
     copy[AT_TRANSFORM] = 0;
@@ -105,6 +107,39 @@ static void test_newer_chunks(void) {
     ft_chunk_drop(other);
     free(copy);
     ft_chunk_drop(chunk);
+    pair_free(both);
+}
+
+/* A copy takes the place of a chunk where the ring still has it, and nowhere else; something else does not. */
+static void test_exchange(const ft_schema *schema, uint64_t seed) {
+    const char *what;
+    pair *both = pair_new(schema, 64, 16, seed);
+    for (size_t k = 0; k < 64 + 24; k++) { /* the first chunk is of the second lap then, the second one half gone */
+        CHECK(write_row(both, k % 64, false) == FT_OK);
+    }
+    for (uint64_t row = 0; row < 64; row += FT_BLOCK_ROWS) {
+        ft_chunk *chunk = ft_column_get_chunk(both->column, row), *copy;
+        if (chunk == NULL) {
+            continue;
+        }
+        ft_chunk_keep(chunk);
+        const ft_chunk_info of = ft_chunk_get_info(chunk);
+        uint8_t *bytes = grab(of.size);
+        memcpy(bytes, of.bytes, of.size);
+        CHECK(ft_chunk_open(bytes, of.size, keep_bytes, NULL, &copy, &what) == FT_OK);
+        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK);
+        CHECK(ft_column_get_chunk(both->column, row) == copy);
+        check_all(both, both->column);
+        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK && ft_column_get_chunk(both->column, row) == copy);
+        ft_chunk *other = ft_column_get_chunk(both->column, (row + 32) % 64);
+        CHECK(other == NULL || ft_column_exchange(both->column, copy, other) == FT_INVALID);
+        ft_column_clear(both->column); /* the copy is not put where its rows are gone */
+        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK && ft_column_get_chunk(both->column, row) == NULL);
+        ft_chunk_drop(copy);
+        ft_chunk_drop(chunk);
+        free(bytes);
+        break;
+    }
     pair_free(both);
 }
 
@@ -127,8 +162,11 @@ void test_chunks(void) {
     for (size_t layout = 0; layout < N_LAYOUTS; layout++) {
         for (size_t method = 0; method < N_METHODS; method++) {
             const ft_schema schema = {LAYOUTS[layout].layout, METHODS[method], 2, 2};
-            test_damage(&schema, layout + method);
-            test_damaged_records(&schema, layout + method);
+            for (size_t values = 0; values <= (schema.layout.item > 1 ? 5 : 0); values += 5) {
+                test_damage(&schema, values, layout + method);
+                test_damaged_records(&schema, values, layout + method);
+            }
+            test_exchange(&schema, layout + method);
         }
     }
 }

@@ -17,8 +17,10 @@ int main(void) {
         test_columns();
         test_apart();
         test_chunks();
+        test_objects();
         test_failures();
         test_pictures();
+        test_values();
         printf("%s: passed\n", kernels->name);
         runs++;
     }

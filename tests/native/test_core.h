@@ -8,8 +8,10 @@ void test_kernels(void);
 void test_columns(void);
 void test_apart(void);
 void test_chunks(void);
+void test_objects(void);
 void test_failures(void);
 void test_pictures(void);
+void test_values(void);
 /* Whether all kernels of this processor make the same of the same. */
 void test_kernels_agree(void);
 void test_picture_kernels_agree(void);
@@ -22,6 +24,7 @@ typedef struct pair {
     ft_column *column;
     ft_schema schema;
     size_t rows, obs_bytes, next_row;
+    size_t values; /* that elements may have; 0 for all there are */
     uint8_t *plain[FT_MAX_VIEWS];
     uint8_t *written[FT_MAX_VIEWS]; /* for each cell */
     uint8_t *now, *next, *lying;
@@ -41,6 +44,8 @@ int write_row(pair *both, size_t row, bool hesitates);
 int write_view(pair *both, size_t row, size_t view);
 /* Write one view of one cell. */
 int write_cell(pair *both, size_t row, size_t stream, size_t view);
+/* Go on to the observation that follows. */
+void play_on(pair *both, uint8_t *obs);
 /* Whether cells of a column, or all of them, are what they have to be. */
 void check_cells(pair *both, const ft_column *column, const int64_t *rows, const int64_t *streams, size_t count);
 void check_all(pair *both, const ft_column *column);

@@ -71,6 +71,7 @@ def test_training_without_priorities_is_sb3s(policy: str) -> None:
     buffer = CompressedPrioritizedReplayBuffer if policy == "CnnPolicy" else CompressedDictPrioritizedReplayBuffer
     models = []
     for cls in (DQN, PrioritizedDQN):
+        np.random.seed(0)  # what SimpleMultiObsEnv shows is drawn when it is made
         env = image_env() if policy == "CnnPolicy" else SimpleMultiObsEnv(random_start=False)
         env.reset(seed=0)
         env.action_space.seed(0)

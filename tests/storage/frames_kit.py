@@ -18,7 +18,7 @@ import sb3_extra_buffers
 from sb3_extra_buffers.codecs import Codec
 from sb3_extra_buffers.storage import CompressedArray, Frames, StoreLock, make_spec, runs_type_for
 from sb3_extra_buffers.storage._core import refuse_allocation, use_kernels
-from sb3_extra_buffers.storage.frames import _make
+from sb3_extra_buffers.storage.frames import frames_of
 from sb3_extra_buffers.storage.layout import FrameLayout
 from sb3_extra_buffers.storage.methods import CoderSpec
 
@@ -54,7 +54,7 @@ def make_column(
     dtype = np.dtype(dtype)
     spec = make_spec(method, dtype, runs_type_for(obs_shape))
     layout = FrameLayout.whole(obs_shape, dtype.itemsize)
-    return _make(rows, n_envs, views, chunk_rows, layout, dtype, spec, lock or StoreLock())
+    return frames_of(rows, n_envs, views, chunk_rows, layout, dtype, spec, lock or StoreLock())
 
 
 def column_for(stream: Stream, method: str | None = None, rows: int = 64, **options: Any) -> Frames:

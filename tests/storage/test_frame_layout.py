@@ -173,3 +173,22 @@ def test_candidates_are_stacks(shape: Any, itemsize: int) -> None:
     assume(seen)
     by_axis = [[layout.depth for layout in seen if layout.axis == axis] for axis in {layout.axis for layout in seen}]
     assert all(depths == sorted(depths, reverse=True) for depths in by_axis), "deepest first, or a gray stack is taken for RGB"
+
+
+@pytest.mark.parametrize(
+    ("layout", "row"),
+    [
+        (FrameLayout.whole((84, 80), 1), 80),
+        (FrameLayout.whole((3, 84, 80), 1), 80),
+        (FrameLayout.whole((84, 80, 1), 1), 80),
+        (FrameLayout.whole((84, 80, 3), 1), 240),
+        (FrameLayout.whole((84, 80, 3), 4), 960),
+        (FrameLayout((4, 84, 80), 1, 0, 1), 80),
+        (FrameLayout((84, 80, 4), 1, 2, 1), 80),
+        (FrameLayout((84, 80, 12), 1, 2, 3), 240),
+        (FrameLayout.whole((17,), 4), 0),
+    ],
+)
+def test_rows_of_a_frame(layout: FrameLayout, row: int) -> None:
+    """What is above a pixel matters to objects, and to masks, wherever the colours are."""
+    assert layout.row_bytes == row

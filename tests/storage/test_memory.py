@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import platform
 import sys
 
 import numpy as np
 import pytest
-from frames_kit import QUICK_METHODS, Ring, frames_of_array, held_bytes
+from frames_kit import QUICK_METHODS, Ring, frames_of_array, held_bytes, run_program
 from observation_streams import METHODS, Stack, Stream, assert_same_bits
 
 from sb3_extra_buffers.storage import CompressedArray
@@ -40,6 +41,46 @@ def test_a_ring_runs_at_flat_memory(method: str, content: str, apart: bool) -> N
     ring.check()
     assert ring.frames.layout.depth == 4, "the stack was given up, though it is one"
     assert max(laps[2:]) <= 1.1 * laps[1]
+
+
+HELD_ONCE = """
+import ctypes
+import gc
+from pathlib import Path
+import numpy as np
+from frames_kit import held_bytes, make_column
+
+def resident():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+frames = np.zeros((60, 3, 84, 84), np.uint8)
+frames[np.arange(60), :, np.arange(60), np.arange(60) + 7] = 200
+
+def fill():
+    column = make_column((4, 84, 84), method="delta", rows=640, n_envs=3)
+    for row in range(50):
+        obs, following = (np.ascontiguousarray(frames[at : at + 4].swapaxes(0, 1)) for at in (row, row + 1))
+        if row == 40:
+            following = following[:, ::-1].copy()  # does not follow, so each of its frames is looked for
+        column.write(row, obs, other=following)
+    assert column.layout.depth == 4
+    return column
+
+kept = [fill(), fill()]
+ctypes.CDLL(None).malloc_trim(0)  # so that all that is taken from now on is seen, and not taken from what was freed before
+before = resident()
+kept += [fill() for _ in range(20)]
+gc.collect()
+print((resident() - before - sum(map(held_bytes, kept[2:]))) // 20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems do not tell")
+def test_what_a_column_takes_beside_its_chunks() -> None:
+    """The last observation of each of three environments, its last frame, what is used of records, and some scratch."""
+    observation = 4 * 84 * 84
+    assert 3 * observation < int(run_program(HELD_ONCE)) < 9 * observation
 
 
 @pytest.mark.parametrize("method", QUICK_METHODS)

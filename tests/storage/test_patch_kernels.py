@@ -183,9 +183,9 @@ def test_one_run_is_one_token(begin: int, length: int) -> None:
     """Wherever it begins, and across the end of what is looked at together: 8,192 bytes from the second row on."""
     frame = np.zeros((3, 6000), np.uint8)
     frame[1, begin : begin + length] = 3
-    skip = 5  # a whole row and more
+    skip = 3  # a whole row and more
     short = 1 if length < 31 else 2 if length < 287 else 5
-    back = 1 if 6000 - length < 253 else 5  # and the row below is as it was before
+    back = 1 if 6000 - length < 253 else 3  # and the row below is as it was before
     assert len(up_patch(frame)) == skip + short + 1 + back + short
 
 
@@ -245,20 +245,20 @@ def test_shapes_of_change(size: int) -> None:
             check(np.zeros(size, np.uint8), changed)
 
 
-@pytest.mark.parametrize("skip", [0, 1, 252, 253, 254, 255, 256, 257, 70_000])
+@pytest.mark.parametrize("skip", [0, 1, 252, 253, 254, 255, 256, 257, 65_535, 65_536])
 @pytest.mark.parametrize(
     "length", [1, 2, 5, 6, 7, 29, 30, 31, 32, 126, 127, 128, 129, 130, 255, 256, 285, 286, 287, 288, 60_000]
 )
 @pytest.mark.parametrize("fill", [False, True])
 def test_escapes(skip: int, length: int, fill: bool) -> None:
-    """Skips from 253 on, copies from 128 and fills from 31 bytes on take longer forms."""
+    """Skips from 253 and from 65,536 on, copies from 128 and fills from 31 bytes on take longer forms."""
     ref = np.zeros(skip + length + 3, np.uint8)
     cur = ref.copy()
     cur[skip : skip + length] = 9 if fill else np.arange(length) % 200 + 1
     patch = check(ref, cur)
     copied = (1 if length < 128 else 5) + length
     filled = (1 if length < 31 else 2 if length < 287 else 5) + 1
-    expected = 2 + (1 if skip < 253 else 5) + (filled if fill and length >= 6 else copied)
+    expected = 2 + (1 if skip < 253 else 3 if skip < 65_536 else 5) + (filled if fill and length >= 6 else copied)
     assert len(patch) <= expected
 
 
@@ -331,6 +331,11 @@ def test_truncated_patches_are_damaged(pair: tuple[np.ndarray, np.ndarray], data
         b"\xff",
         b"\xff\xff\xff\xff\xff",
         b"\xff\xff\xff\xff\xff\x00\x01\xfe",
+        b"\xfe",
+        b"\xfe\xff",
+        b"\xfe\xff\xff",
+        b"\xfe\xff\xff\x00\x01",
+        b"\xfe\x03\x00\x82",
         b"\x00\x7f\xff\xff\xff\xff\xfe",
         b"\x00\xff\xff\xff\xff\xff\x01\xfe",
         b"\x00\x7f\x00\x00\x00\x00\xfe",

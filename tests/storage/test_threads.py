@@ -93,7 +93,7 @@ class Crowd:
         for number in range(self.newest + 1, self.newest + 1 + count):
             if self.stopped.is_set():
                 return
-            # Mostly round and round; sometimes elsewhere, so that old segments stay for a few frames and are compacted.
+            # Mostly round and round; sometimes elsewhere, so that chunks are coded again.
             row = number % ROWS if number % 3 else int(rng.integers(ROWS))
             self.newest = number
             self.frames.write(row, observations(number, self.depth), 0, observations(number + 1, self.depth))
@@ -115,6 +115,14 @@ class Crowd:
             copy = pickle.loads(pickle.dumps(self.frames))
             look_at_all(copy, self.depth, self.newest)
             time.sleep(0.01)
+
+    def go_on(self) -> None:
+        """Look at all of it, write on, and look again, as a forked child does."""
+        look_at_all(self.frames, self.depth, self.newest)
+        mine = Crowd(self.frames, self.depth)
+        mine.newest = self.newest + 100
+        mine.write(40)
+        look_at_all(self.frames, self.depth, mine.newest)
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:
@@ -223,8 +231,9 @@ def test_several_writers(method: str) -> None:
 
 
 FORK = """
-import os, sys, threading
-from test_threads import DEPTH, Crowd, look_at_all, made
+import sys, threading
+from fork_kit import run_in_child
+from test_threads import DEPTH, Crowd, made
 
 frames = made(sys.argv[1], DEPTH)
 crowd = Crowd(frames, DEPTH)
@@ -234,20 +243,7 @@ threads.append(threading.Thread(target=crowd._guard, args=(lambda: crowd.write(1
 for thread in threads:
     thread.start()
 for round in range(12):
-    child = os.fork()
-    if child == 0:
-        try:
-            look_at_all(frames, DEPTH, crowd.newest)
-            mine = Crowd(frames, DEPTH)
-            mine.newest = crowd.newest + 100
-            mine.write(40)
-            look_at_all(frames, DEPTH, mine.newest)
-            os._exit(0)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert status == 0, status
+    assert run_in_child(crowd.go_on) == 0
 crowd.stopped.set()
 for thread in threads:
     thread.join()
@@ -264,9 +260,10 @@ def test_a_fork_while_others_read_and_write(method: str) -> None:
 
 
 FORK_IN_MID_WRITE = """
-import os, pickle, sys, threading
+import pickle, sys
 import numpy as np
 import pytest
+from fork_kit import run_in_child_of_another_thread
 from frames_kit import CodecCalls, contents_of, watch_codecs
 from test_tables import TableKit
 
@@ -287,32 +284,15 @@ def child():
     kit.add(30)
     kit.check()
 
-forked = []
-def fork():  # by another thread, while this one is in a codec
-    def work():
-        pid = os.fork()
-        if pid == 0:
-            try:
-                child()
-                os._exit(0)
-            except BaseException as error:
-                import traceback
-                traceback.print_exc()
-                os._exit(1)
-        forked.append((after, os.waitpid(pid, 0)[1]))
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-
+statuses = []
 for step in range(24):
     values = kit.row()
-    after = step % 12
-    calls.arm(after, fork)
+    calls.arm(step % 12, lambda: statuses.append(run_in_child_of_another_thread(child)))  # while this one is in a codec
     kit.table.append(values)
     calls.disarm()
     kit.note(values)
 kit.check()
-assert len(forked) > 3 and all(status == 0 for _, status in forked), forked
+assert len(statuses) > 3 and not any(statuses), statuses
 print("all children are well")
 """
 
@@ -325,10 +305,11 @@ def test_a_fork_in_the_middle_of_a_row(method: str) -> None:
 
 
 FORK_OUT_OF_ORDER = """
-import os, sys, threading
+import sys
 import pytest
+from fork_kit import run_in_child_of_another_thread
 from frames_kit import CodecCalls, watch_codecs
-from test_threads import DEPTH, Crowd, look_at_all, made
+from test_threads import DEPTH, Crowd, made
 
 calls = CodecCalls()
 with pytest.MonkeyPatch.context() as patch:
@@ -336,35 +317,12 @@ with pytest.MonkeyPatch.context() as patch:
     frames = made(sys.argv[1], DEPTH)
 crowd = Crowd(frames, DEPTH)
 crowd.write(60)
-children = []
-
-def child():
-    look_at_all(frames, DEPTH, crowd.newest)
-    mine = Crowd(frames, DEPTH)
-    mine.newest = crowd.newest + 100
-    mine.write(40)
-    look_at_all(frames, DEPTH, mine.newest)
-
-def fork():  # by another thread, while this one is in a codec
-    def work():
-        pid = os.fork()
-        if pid == 0:
-            try:
-                child()
-                os._exit(0)
-            except BaseException as error:
-                print(repr(error), file=sys.stderr, flush=True)
-                os._exit(1)
-        children.append((step, os.waitpid(pid, 0)[1]))
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-
+statuses = []
 for step in range(60):
-    calls.arm(step % 7, fork)
+    calls.arm(step % 7, lambda: statuses.append(run_in_child_of_another_thread(crowd.go_on)))  # while this one is in a codec
     crowd.write(1)  # each third row is out of order: its chunk is coded again
     calls.disarm()
-assert len(children) > 5 and all(status == 0 for _, status in children), children
+assert len(statuses) > 5 and not any(statuses), statuses
 print("all children are well")
 """
 

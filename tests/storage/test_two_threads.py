@@ -7,6 +7,7 @@ From 2 MB on it always helps, from 1 MB on if it was woken up before, as tables 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -168,3 +169,33 @@ print("both read")
 def test_a_codec_that_forks_while_two_read() -> None:
     """In the child nobody does what the helper had begun."""
     assert run_program(FORK_IN_A_CODEC) == "both read"
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this Python has no GIL")
+def test_a_small_batch_is_read_without_giving_the_gil_away() -> None:
+    """A thread that waits for the GIL gets it when its turn comes, not in the middle of a read that is nearly done."""
+    column, frames = filled()
+    table = Table([column], column.rows, 1, column.lock)
+    rows, envs = np.arange(SMALL, dtype=np.int64) % 192, np.zeros(SMALL, np.int64)
+    turns, gate, stop = [0], threading.Lock(), False
+
+    def wait_for_the_gil() -> None:
+        with gate:
+            while not stop:
+                turns[0] += 1
+
+    other = threading.Thread(target=wait_for_the_gil)
+    interval = sys.getswitchinterval()
+    gate.acquire()
+    other.start()
+    try:
+        sys.setswitchinterval(5)  # much longer than all of this takes
+        gate.release()  # from now on, the other thread wants to run
+        for _ in range(300):
+            (out,) = table.begin_read(rows, envs).finish()
+        assert turns[0] == 0
+    finally:
+        sys.setswitchinterval(interval)
+        stop = True
+        other.join()
+    np.testing.assert_array_equal(out, frames[rows])

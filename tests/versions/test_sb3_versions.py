@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 # SB3 and SB3-Contrib, and the newest Gymnasium that they allow: the newest release of each series before the one in
 # constraints.txt, with which all other tests run, and the oldest that pyproject.toml allows, whose rollouts are all float32.
 RELEASES = {"2.7.0": "1.2.3", "2.7.1": "1.2.3", "2.8.0": "1.2.3"}
-COMPARED_WITH_SB3 = ("tests/buffers", "tests/family", "tests/prioritized", "tests/gpu")
+COMPARED_WITH_SB3 = ("tests/buffers", "tests/family", "tests/prioritized", "tests/gpu", "tests/resuming")
 
 
 def run(*command: object) -> str:

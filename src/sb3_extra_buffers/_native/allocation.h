@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { FT_PAGE = 4096 }; /* bytes that most systems find memory for at a time, once they are written to */
+
 void *ft_alloc(size_t count, size_t size);                /* zeroed; NULL where there is none, see ft_get_refused_bytes */
 void *ft_resize(void *memory, size_t count, size_t size); /* what is new is not zeroed */
 void ft_free(void *memory);

@@ -4,21 +4,33 @@
 #include <string.h>
 
 enum {
-    MOST_CLASSES = 1 << 12, /* after which a chunk is full */
-    MOST_DATA = 1 << 23,    /* bytes, likewise */
+    MOST_CLASSES = 1 << 12,  /* after which a chunk is full */
+    MOST_FRAMES = 64,  /* as many bytes as so many frames have, likewise: by then, its key frames do not matter any more */
+    LEAST_DATA = 1 << 19,    /* but no fewer bytes than this, */
+    MOST_DATA = 1 << 23,     /* and no more than this */
 };
 
 /* -- making one ----------------------------------------------------------------------------------------------------------- */
 static size_t numbers_of(const ft_builder *builder) { return (2 + builder->rows.views) * builder->rows.layout.depth; }
 
+/* Bytes from the record of one group to the next. Records have room for the largest group, and most groups are small: where each
+ * begins on a page of its own, the system never has to find memory for the rest. */
+static size_t measure_record_room(const ft_builder *builder) {
+    const size_t bytes = builder->record_bytes;
+    return bytes < FT_PAGE ? bytes : (bytes + FT_PAGE - 1) / FT_PAGE * FT_PAGE;
+}
+
 static bool make_streams(ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
     const size_t n = rows->n_streams, depth = rows->layout.depth, blocks = (builder->most_rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS;
-    const size_t last = ft_pad_size(rows->obs_bytes), each = rows->stride + last + 2 * builder->record_bytes;
-    const size_t scratch = (2 * depth + 2) * rows->stride + last + ft_pad_size(rows->layout.row) + FT_WRITE_AHEAD;
+    const size_t last = depth * rows->given_stride, record = measure_record_room(builder);
+    const size_t given_tail = rows->transform == VALUES ? rows->given_stride : 0;
+    const size_t each = 2 * record + rows->stride + given_tail + last;
+    const size_t scratch = 2 * rows->given_stride + rows->stride + last + ft_pad_size(rows->layout.row) + rows->stride + FT_WRITE_AHEAD;
     if (each > SIZE_MAX / 4 / n) {
         return false;
     }
+    builder->memory_bytes = n * each + scratch;
     builder->streams = ft_alloc(n, sizeof *builder->streams);
     builder->saved = ft_alloc(n, sizeof *builder->saved);
     builder->rooms = ft_alloc(n, sizeof *builder->rooms);
@@ -26,34 +38,45 @@ static bool make_streams(ft_builder *builder) {
     builder->counts = ft_alloc(n * blocks, FT_COUNT_BYTES);
     builder->number_memory = ft_alloc(n * numbers_of(builder), sizeof(frame_number));
     builder->saved_numbers = ft_alloc(n * numbers_of(builder), sizeof(frame_number));
-    builder->memory = ft_alloc(n * each + scratch, 1);
+    builder->memory = ft_alloc_pages(builder->memory_bytes); /* goes back to the system as a whole, too */
     builder->hashes = ft_alloc(FT_FIRST_HASHES, sizeof *builder->hashes);
+    builder->values = rows->transform == VALUES ? ft_alloc(1, sizeof *builder->values) : NULL;
     builder->n_hashes = FT_FIRST_HASHES;
     if (!builder->streams || !builder->saved || !builder->rooms || !builder->lanes || !builder->counts ||
-        !builder->number_memory || !builder->saved_numbers || !builder->memory || !builder->hashes) {
+        !builder->number_memory || !builder->saved_numbers || !builder->memory || !builder->hashes ||
+        (rows->transform == VALUES && !builder->values)) {
         return false;
     }
-    for (size_t i = 0; i < n; i++) { /* all tails, then all last observations, then all records */
+    if (builder->values != NULL) {
+        ft_init_values(builder->values, rows->given.item);
+        builder->rows.values = builder->values->bytes;
+    }
+    uint8_t *tails = builder->memory + 2 * n * record, *given_tails = tails + n * rows->stride, *lasts = given_tails + n * given_tail;
+    for (size_t i = 0; i < n; i++) { /* all records, then all tails, then all last observations */
         stream_memory *of = &builder->rooms[i];
-        of->tail = builder->memory + i * rows->stride;
-        of->last = builder->memory + n * rows->stride + i * last;
-        of->records[0] = builder->memory + n * (rows->stride + last) + 2 * i * builder->record_bytes;
-        of->records[1] = of->records[0] + builder->record_bytes;
+        of->records[0] = builder->memory + 2 * i * record;
+        of->records[1] = of->records[0] + record;
+        of->tail = tails + i * rows->stride;
+        of->given_tail = given_tails + i * given_tail;
+        of->last = lasts + i * last;
         of->numbers = builder->number_memory + i * numbers_of(builder);
         of->before = of->numbers + depth;
         of->cell = of->before + depth;
         builder->lanes[i].counts = builder->counts + i * blocks * FT_COUNT_BYTES;
     }
-    builder->spare = builder->memory + n * each;
-    builder->frames = builder->spare + last;
-    builder->zeros = builder->frames + (2 * depth + 2) * rows->stride;
+    builder->spare = lasts + n * last;
+    builder->frame = builder->spare + last;
+    builder->pixels = builder->frame + rows->given_stride;
+    builder->coded = builder->pixels + rows->given_stride;
+    builder->zeros = builder->coded + rows->stride;
+    builder->base = builder->zeros + ft_pad_size(rows->layout.row);
     return true;
 }
 
-int ft_builder_new(const ft_schema *schema, size_t most_rows, ft_builder **made) {
+int ft_builder_new(const ft_schema *schema, int transform, size_t most_rows, ft_builder **made) {
     ft_rows rows;
     *made = NULL;
-    if (!ft_init_rows(&rows, schema)) {
+    if (!ft_init_rows(&rows, schema, transform)) {
         return FT_INVALID;
     }
     ft_builder *builder = ft_alloc(1, sizeof *builder);
@@ -85,10 +108,12 @@ void ft_builder_free(ft_builder *builder) {
         ft_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
-                     builder->saved_numbers, builder->memory, builder->hashes, builder->classes, builder->aside};
+                     builder->saved_numbers, builder->hashes, builder->classes, builder->aside, builder->values,
+                     builder->catalogue.slots};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }
+    ft_free_pages(builder->memory, builder->memory_bytes);
     ft_free_pages(builder->block, builder->block_bytes);
     ft_free_pictures(builder->pictures);
     ft_clear_shelf(&builder->shelf);
@@ -100,16 +125,20 @@ void ft_builder_begin(ft_builder *builder) {
     builder->block = builder->data = NULL;
     builder->block_bytes = 0;
     builder->rows.data = NULL;
-    builder->rows.rows = builder->rows.data_bytes = builder->rows.n_classes = 0;
+    builder->rows.rows = builder->rows.data_bytes = builder->rows.n_classes = builder->rows.n_values = 0;
     builder->data_bytes = builder->n_classes = 0;
     builder->newest_key = -1;
     builder->is_changing = false;
     ft_begin_pictures(builder->pictures);
     ft_clear_shelf(&builder->shelf);
+    if (builder->values != NULL) {
+        ft_cut_values(builder->values, 0); /* those of the last chunk need not be those of the next */
+    }
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
+    ft_clear_catalogue(&builder->catalogue);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         stream *of = &builder->streams[i];
-        *of = (stream){.key = -1, .short_groups = of->short_groups, .row_above = of->row_above, .picture = of->picture};
+        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above, .picture = of->picture};
         ft_lane *lane = &builder->lanes[i];
         lane->n_groups = lane->n_exceptions = lane->frames = lane->open_bytes = 0;
         lane->open = NULL;
@@ -119,7 +148,8 @@ void ft_builder_begin(ft_builder *builder) {
 const ft_rows *ft_builder_get_rows(const ft_builder *builder) { return &builder->rows; }
 
 bool ft_builder_is_full(const ft_builder *builder) {
-    bool full = builder->rows.rows >= builder->most_rows || builder->data_bytes >= MOST_DATA ||
+    const size_t frames = MOST_FRAMES * builder->rows.frame_bytes, enough = frames > LEAST_DATA ? frames : LEAST_DATA;
+    bool full = builder->rows.rows >= builder->most_rows || builder->data_bytes >= (enough < MOST_DATA ? enough : MOST_DATA) ||
                 builder->n_classes >= MOST_CLASSES;
     for (size_t i = 0; i < builder->rows.n_streams && !full; i++) {
         full = builder->streams[i].frames >= FT_MOST_FRAMES;
@@ -137,9 +167,9 @@ bool ft_builder_get_last(const ft_builder *builder, size_t i, uint8_t *out) {
         return false;
     }
     if (builder->turned) {
-        ft_turn_observation(&rows->layout, builder->rooms[i].last, true, out);
+        ft_turn_observation(&rows->given, builder->rooms[i].last, true, out);
     } else {
-        memcpy(out, builder->rooms[i].last, rows->obs_bytes);
+        ft_copy_last(builder, i, out);
     }
     return true;
 }
@@ -177,6 +207,7 @@ static void save_state(ft_builder *builder) {
     builder->saved_newest_key = builder->newest_key;
     ft_save_pictures(builder->pictures);
     builder->saved_doubt = builder->doubt;
+    builder->saved_values = builder->values != NULL ? builder->values->count : 0;
     builder->is_changing = true;
 }
 
@@ -200,6 +231,9 @@ void ft_builder_abort(ft_builder *builder) {
     builder->newest_key = builder->saved_newest_key;
     ft_restore_pictures(builder->pictures);
     builder->doubt = builder->saved_doubt;
+    if (builder->values != NULL) {
+        ft_cut_values(builder->values, builder->saved_values);
+    }
 }
 
 /* Let readers see what has been written. */
@@ -215,6 +249,7 @@ static void publish(ft_builder *builder, size_t rows) {
     }
     builder->rows.data_bytes = builder->data_bytes;
     builder->rows.n_classes = builder->n_classes;
+    builder->rows.n_values = builder->values != NULL ? builder->values->count : 0;
     builder->rows.rows = rows;
     builder->is_changing = false;
 }
@@ -223,7 +258,7 @@ void ft_builder_commit(ft_builder *builder) { publish(builder, builder->staged_r
 
 int ft_builder_pack_staged(ft_builder *builder, const ft_codecs *codecs) {
     int result = FT_OK;
-    for (size_t i = 0; builder->rows.method.packs && i < builder->rows.n_streams && result == FT_OK; i++) {
+    for (size_t i = 0; builder->rows.method.references && i < builder->rows.n_streams && result == FT_OK; i++) {
         result = ft_close_group(builder, i, codecs);
     }
     if (result != FT_OK) {
@@ -322,7 +357,7 @@ void ft_builder_count_coded(const ft_builder *builder, uint64_t coded[FT_MOST_CO
 
 size_t ft_builder_count_index_bytes(const ft_builder *builder) {
     const ft_rows *rows = &builder->rows;
-    size_t bytes = rows->n_classes * ft_count_class_bytes(rows);
+    size_t bytes = rows->n_classes * ft_count_class_bytes(rows) + rows->n_values * rows->given.item;
     for (size_t i = 0; i < rows->n_streams; i++) {
         bytes += builder->lanes[i].n_groups * FT_GROUP_BYTES + builder->lanes[i].n_exceptions * FT_EXCEPTION_BYTES;
     }
@@ -330,7 +365,7 @@ size_t ft_builder_count_index_bytes(const ft_builder *builder) {
 }
 
 size_t ft_builder_count_held_bytes(const ft_builder *builder) {
-    size_t bytes = builder->block_bytes + builder->classes_room;
+    size_t bytes = builder->block_bytes + builder->classes_room + builder->catalogue.n_slots * sizeof *builder->catalogue.slots;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         bytes += builder->rooms[i].groups_room + builder->rooms[i].exceptions_room;
     }

@@ -2,7 +2,8 @@
 #ifndef FT_BUILDER_H
 #define FT_BUILDER_H
 
-#include "chunk.h"
+#include "objects.h"
+#include "values.h"
 
 enum { FT_FIRST_ROOM = 16, FT_FIRST_HASHES = 64 };
 
@@ -33,6 +34,10 @@ typedef struct stream {
     /* The key frame that patches of this stream are on. */
     int64_t key;         /* its offset, -1 for none */
     size_t key_cost;     /* bytes of all patches on it so far */
+    /* The record that groups of this stream begin with, after that key frame. */
+    int64_t base;        /* its offset, -1 for none */
+    size_t base_cost;    /* bytes of first patches on it that are left until it is given up */
+    size_t first_patch;  /* bytes of the first patch of the last group, if it is right on the key frame; 0 otherwise */
     uint32_t short_groups, row_above;
     picture_choice picture;
     uint32_t coded[FT_MOST_CODERS]; /* frames, see ft_usage */
@@ -45,6 +50,9 @@ typedef struct stream {
 /* What belongs to a stream and grows; counts are in `stream`, so nothing of it has to be put back. */
 typedef struct stream_memory {
     uint8_t *tail, *last, *records[2];
+    size_t oldest;             /* the byte of `last` with which its oldest frame begins: where frames lie one after the other, a new one
+                                * takes the place of the oldest, and nothing else is copied */
+    uint8_t *given_tail;       /* the frame in `tail` as it was given; only where there is a table of values */
     uint8_t *groups, *exceptions;
     size_t groups_room, exceptions_room;
     frame_number *numbers;     /* of the last observation */
@@ -64,6 +72,7 @@ struct ft_builder {
     stream *streams, *saved;
     stream_memory *rooms;
     uint8_t *memory, *counts;
+    size_t memory_bytes;
     frame_number *number_memory;
     frame_number *saved_numbers;
     uint8_t *block;      /* what is made the chunk: room for its header, then the data; NULL while there is none */
@@ -71,6 +80,8 @@ struct ft_builder {
     uint8_t *data;       /* in it */
     size_t data_bytes, saved_data_bytes;
     int64_t newest_key, saved_newest_key;
+    ft_values *values;   /* NULL where frames are coded as they are */
+    size_t saved_values; /* how many there were */
     uint8_t *classes;
     size_t n_classes, classes_room;
     uint32_t *hashes;    /* class + 1, 0 for free */
@@ -78,11 +89,15 @@ struct ft_builder {
     size_t staged_row;
     ft_doubt doubt, saved_doubt;
     bool turned;         /* memory order of the last observations */
-    uint8_t *frames;     /* scratch: 2 x depth + 2 padded frames */
-    uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that */
+    uint8_t *frame;      /* scratch: a frame that is taken out of an observation */
+    uint8_t *pixels;     /* scratch: what it is made of on the way, or what a codec is given */
+    uint8_t *coded;      /* scratch: a frame whose elements have become bytes */
+    uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that. Room for padded frames */
     uint8_t *zeros;
     ft_pictures *pictures; /* NULL before some are first coded */
     ft_shelf shelf;
+    uint8_t *base;       /* scratch: a frame that a group begins with */
+    ft_catalogue catalogue;
     uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
 };
 
@@ -91,6 +106,9 @@ struct ft_builder {
 enum { FT_MANY_SHORT = 2 };
 
 static inline bool references_pay(const stream *of) { return of->short_groups < FT_MANY_SHORT; }
+
+/* Where groups are packed, a codec finds what happens again. */
+static inline bool finds_objects(const ft_builder *builder) { return builder->rows.method.references && !builder->rows.method.packs; }
 
 static inline uint8_t *last_exception(const ft_builder *builder, size_t i) {
     return builder->rooms[i].exceptions + (builder->streams[i].n_exceptions - 1) * FT_EXCEPTION_BYTES;
@@ -141,6 +159,9 @@ void ft_free_pictures(ft_pictures *pictures);
 /* Find out which frames an observation is made of, and store those that are new. `moves` is whether one that is moved on by a
  * frame is expected, rather than the last one again. */
 int ft_write_observation(ft_builder *builder, size_t stream, const uint8_t *obs, bool moves, const ft_codecs *codecs);
+/* Copy the last observation of a stream, as it lies in memory, and have it lie in `last` like that. */
+void ft_copy_last(const ft_builder *builder, size_t stream, uint8_t *out);
+void ft_straighten_last(ft_builder *builder, size_t stream);
 /* Bring the last observations into another memory order. */
 void ft_set_order(ft_builder *builder, bool turned);
 /* Note which streams do not follow from the row before. */

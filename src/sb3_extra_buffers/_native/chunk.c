@@ -1,5 +1,6 @@
 /* Sealed chunks: their bytes, and what is checked before anybody reads from them. docs/format.md describes them. */
 #include "coders.h"
+#include "values.h"
 
 #include <string.h>
 
@@ -44,17 +45,22 @@ enum { CAN_TURN = 1, INTERLEAVE = 2, REFERENCES = 4, PACKS = 8, ALL_FLAGS = 15 }
 
 static size_t blocks_of(size_t rows) { return (rows + FT_BLOCK_ROWS - 1) / FT_BLOCK_ROWS; }
 
-bool ft_init_rows(ft_rows *rows, const ft_schema *schema) {
+bool ft_init_rows(ft_rows *rows, const ft_schema *schema, int transform) {
     const ft_layout *layout = &schema->layout;
     const ft_method *method = &schema->method;
     if (!ft_check_layout(layout) || schema->n_streams < 1 || schema->n_streams > (size_t)INT32_MAX || schema->views < 1 ||
-        schema->views > FT_MAX_VIEWS || method->shift > 7 || (!method->references && (method->shift > 0 || method->packs))) {
+        schema->views > FT_MAX_VIEWS || method->shift > 7 || (!method->references && (method->shift > 0 || method->packs)) ||
+        (transform == VALUES && !ft_can_have_values(layout))) {
         return false;
     }
-    *rows = (ft_rows){.layout = *layout, .method = *method, .n_streams = schema->n_streams, .views = schema->views};
-    rows->frame_bytes = layout->outer * layout->part;
-    rows->obs_bytes = layout->depth * rows->frame_bytes;
+    *rows = (ft_rows){.given = *layout, .method = *method, .n_streams = schema->n_streams, .views = schema->views};
+    rows->transform = transform;
+    rows->layout = transform == VALUES ? ft_find_coded_layout(layout) : *layout;
+    rows->frame_bytes = rows->layout.outer * rows->layout.part;
+    rows->given_bytes = layout->outer * layout->part;
+    rows->obs_bytes = layout->depth * rows->given_bytes;
     rows->stride = ft_pad_size(rows->frame_bytes);
+    rows->given_stride = ft_pad_size(rows->given_bytes);
     return true;
 }
 
@@ -65,6 +71,8 @@ typedef struct sizes {
     size_t index;                    /* bytes of all that lies between the data and the footer */
 } sizes;
 
+static size_t tables_of(const ft_rows *rows) { return rows->n_values * rows->given.item; }
+
 static sizes sizes_of(const ft_rows *rows) {
     sizes of = {rows->data_bytes, 0, 0, 0};
     for (size_t i = 0; i < rows->n_streams; i++) {
@@ -73,7 +81,7 @@ static sizes sizes_of(const ft_rows *rows) {
         of.exceptions += rows->lanes[i].n_exceptions;
     }
     of.index = rows->n_streams * (LANE_BYTES + blocks_of(rows->rows) * FT_COUNT_BYTES) + of.groups * FT_GROUP_BYTES +
-               of.exceptions * FT_EXCEPTION_BYTES + rows->n_classes * ft_count_class_bytes(rows);
+               of.exceptions * FT_EXCEPTION_BYTES + rows->n_classes * ft_count_class_bytes(rows) + tables_of(rows);
     return of;
 }
 
@@ -90,7 +98,7 @@ static uint8_t *append(uint8_t *out, const void *bytes, size_t size) {
 }
 
 static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_row, uint64_t lap, uint8_t *out) {
-    const ft_layout *layout = &rows->layout;
+    const ft_layout *layout = &rows->given;
     memset(out, 0, HEADER_BYTES);
     memcpy(out, MAGIC, sizeof MAGIC);
     const size_t flags = (layout->can_turn ? CAN_TURN : 0u) | (layout->interleave ? INTERLEAVE : 0u) |
@@ -102,7 +110,8 @@ static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_ro
         {AT_VERSION, VERSION},      {AT_HEADER, HEADER_BYTES},  {AT_ROWS, rows->rows},           {AT_STREAMS, rows->n_streams},
         {AT_VIEWS, rows->views},    {AT_FLAGS, flags},          {AT_SHIFT, rows->method.shift},  {AT_ITEM, layout->item},
         {AT_DEPTH, layout->depth},  {AT_PLANES, layout->planes}, {AT_GROUPS, of->groups},        {AT_EXCEPTIONS, of->exceptions},
-        {AT_CLASSES, rows->n_classes},
+        {AT_CLASSES, rows->n_classes}, {AT_TABLES, tables_of(rows)},
+        {AT_TRANSFORM, rows->n_values > 0 ? VALUES : NO_TRANSFORM}, /* there are none where all frames are zeros */
     };
     for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
         put_u32(out + words[k].at, words[k].value);
@@ -155,6 +164,7 @@ void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8
         at = append(at, rows->lanes[i].counts, blocks_of(rows->rows) * FT_COUNT_BYTES);
     }
     at = append(at, rows->classes, rows->n_classes * ft_count_class_bytes(rows));
+    at = append(at, rows->values, tables_of(rows));
     put_u64(at, ft_measure_chunk(rows));
     memcpy(at + 8, END, sizeof END);
     put_u32(out + AT_DATA_SUM, ft_compute_checksum(data, of.data + FT_READ_AHEAD));
@@ -167,7 +177,8 @@ void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8
 /* What is read from the header. */
 typedef struct header {
     ft_schema schema;
-    size_t rows, groups, exceptions, classes;
+    size_t rows, groups, exceptions, classes, tables;
+    int transform;
     uint64_t data, first_row, lap;
 } header;
 
@@ -192,7 +203,7 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     if (flags > ALL_FLAGS || outer > INT32_MAX || part > INT32_MAX || row > INT32_MAX) {
         return "its header makes no sense";
     }
-    if (get_u32(bytes + AT_TRANSFORM) != 0 || get_u32(bytes + AT_TABLES) != 0) {
+    if (get_u32(bytes + AT_TRANSFORM) > VALUES) {
         return "its frames were transformed in a way that is not known; a newer version of the package may read it";
     }
     of->schema.layout = (ft_layout){
@@ -212,10 +223,19 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     of->groups = get_u32(bytes + AT_GROUPS);
     of->exceptions = get_u32(bytes + AT_EXCEPTIONS);
     of->classes = get_u32(bytes + AT_CLASSES);
+    of->transform = (int)get_u32(bytes + AT_TRANSFORM);
+    of->tables = get_u32(bytes + AT_TABLES);
     of->data = get_u64(bytes + AT_DATA);
     of->first_row = get_u64(bytes + AT_FIRST_ROW);
     of->lap = get_u64(bytes + AT_LAP);
     return NULL;
+}
+
+/* Whether the tables are those of the transform. */
+static bool are_tables(const header *of) {
+    const size_t item = of->schema.layout.item;
+    return of->transform == VALUES ? of->tables >= item && of->tables <= FT_MOST_VALUES * item && of->tables % item == 0
+                                   : of->tables == 0;
 }
 
 /* Whether the parts that the header lists are as long, together, as what is there. All amounts have 32 bits, but for the data. */
@@ -226,7 +246,7 @@ static bool adds_up(const ft_rows *rows, const header *of, size_t size) {
         return false;
     }
     const uint64_t index = lanes * lane + (uint64_t)of->groups * FT_GROUP_BYTES + (uint64_t)of->exceptions * FT_EXCEPTION_BYTES +
-                           (uint64_t)of->classes * ft_count_class_bytes(rows);
+                           (uint64_t)of->classes * ft_count_class_bytes(rows) + of->tables;
     return around + of->data + index == size;
 }
 
@@ -290,7 +310,7 @@ static void count_coded(ft_chunk *chunk) {
             const uint8_t *entry = lane->groups + k * FT_GROUP_BYTES;
             const uint32_t stop = k + 1 < lane->n_groups ? get_u16(entry + FT_GROUP_BYTES + 4) : lane->frames;
             const int coder = rows->data[get_u32(entry) + RECORD_CODER];
-            const bool is_patched = coder == KEYED || coder == PACKED || coder >= FT_MOST_CODERS;
+            const bool is_patched = coder == KEYED || coder == PACKED || coder == OBJECTS || coder >= FT_MOST_CODERS;
             const uint32_t first = is_patched ? 0 : 1; /* frames that are no patch */
             chunk->coded[is_patched ? KEYED : coder] += first;
             chunk->coded[KEYED] += stop - get_u16(entry + 4) - first;
@@ -312,7 +332,9 @@ static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows
     chunk->rows.data = bytes + HEADER_BYTES;
     chunk->rows.data_bytes = (size_t)of->data;
     chunk->rows.n_classes = of->classes;
-    chunk->rows.classes = bytes + size - FOOTER_BYTES - of->classes * ft_count_class_bytes(rows);
+    chunk->rows.n_values = of->tables / rows->given.item;
+    chunk->rows.values = bytes + size - FOOTER_BYTES - of->tables;
+    chunk->rows.classes = chunk->rows.values - of->classes * ft_count_class_bytes(rows);
     chunk->rows.lanes = chunk->lanes;
     chunk->rows.shelf = &chunk->shelf;
     const bool ends = memcmp(bytes + size - sizeof END, END, sizeof END) == 0 && get_u64(bytes + size - FOOTER_BYTES) == size;
@@ -343,7 +365,7 @@ int ft_chunk_open(const uint8_t *bytes, size_t size, void (*release)(void *, con
     ft_rows rows;
     *made = NULL;
     *what = read_header(bytes, size, &of);
-    if (*what == NULL && (!ft_init_rows(&rows, &of.schema) || !adds_up(&rows, &of, size))) {
+    if (*what == NULL && (!ft_init_rows(&rows, &of.schema, of.transform) || !are_tables(&of) || !adds_up(&rows, &of, size))) {
         *what = "its header makes no sense";
     }
     if (*what == NULL) {
@@ -404,7 +426,7 @@ void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size) {
     header of;
     ft_rows rows;
     read_header(pages, size, &of); /* these are our own, so nothing is wrong with them */
-    ft_init_rows(&rows, &of.schema);
+    ft_init_rows(&rows, &of.schema, of.transform);
     set_up(chunk, &of, &rows, pages, size);
     chunk->release = free_pages;
 }

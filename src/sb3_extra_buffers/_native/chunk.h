@@ -17,6 +17,10 @@ enum {
     FT_UNWRITTEN = INT16_MIN + 1,
 };
 
+/* A result that does not leave the core: there are more values in a chunk than its table has room for, so it has to be coded again
+ * without one. */
+enum { FT_MANY_VALUES = -6 };
+
 enum { FT_LINE = 64 }; /* bytes that come to a cache together */
 
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -54,16 +58,21 @@ typedef struct ft_shelf {
  * that the stream had before the row: u16 frames added, then for each view `depth` i16.
  */
 typedef struct ft_rows {
-    ft_layout layout;
+    ft_layout given;  /* of observations as they come and go */
+    ft_layout layout; /* of frames as they are coded: another one where elements are coded by a table of values */
     ft_method method;
+    int transform;
     size_t n_streams, views;
-    size_t frame_bytes, obs_bytes;
-    size_t stride; /* bytes from one padded frame to the next */
+    size_t frame_bytes, given_bytes; /* of a frame as it is coded, and as it is in an observation */
+    size_t obs_bytes;
+    size_t stride, given_stride; /* bytes from one padded frame to the next */
     size_t rows;
     const uint8_t *data;
     size_t data_bytes; /* FT_READ_AHEAD more may be read */
     const uint8_t *classes;
     size_t n_classes;
+    const uint8_t *values;
+    size_t n_values;
     const ft_lane *lanes;
     ft_shelf *shelf;
 } ft_rows;
@@ -84,8 +93,8 @@ struct ft_chunk {
 
 static inline size_t ft_count_class_bytes(const ft_rows *rows) { return 2 + 2 * rows->views * rows->layout.depth; }
 
-/* Fill in what follows from layout, method and sizes; false where they make no sense. */
-bool ft_init_rows(ft_rows *rows, const ft_schema *schema);
+/* Fill in what follows from layout, method, sizes and a transform; false where they make no sense. */
+bool ft_init_rows(ft_rows *rows, const ft_schema *schema, int transform);
 
 /* -- builder.c: the chunk that is open ------------------------------------------------------------------------------------ */
 
@@ -99,7 +108,8 @@ typedef struct ft_doubt {
     uint64_t since;        /* observations when some were last made up for */
 } ft_doubt;
 
-int ft_builder_new(const ft_schema *schema, size_t most_rows, ft_builder **builder);
+/* Where there is a table of values, whatever stores frames may return FT_MANY_VALUES. */
+int ft_builder_new(const ft_schema *schema, int transform, size_t most_rows, ft_builder **builder);
 void ft_builder_free(ft_builder *builder);
 /* Begin another chunk; what is known of streams stays, but for what lies in chunks. */
 void ft_builder_begin(ft_builder *builder);
@@ -163,8 +173,8 @@ size_t ft_measure_scratch(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
 int ft_decode_cell(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
               const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const ft_codecs *codecs);
-/* Have what it takes to decode a cell come to a cache, in three steps, each of which needs what the one before it has fetched. */
-enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES };
+/* Have what it takes to decode a cell come to a cache, step by step, each of which needs what the one before it has fetched. */
+enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES, FT_FETCH_OBJECTS, FT_FETCH_STEPS };
 void ft_fetch_cell(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step);
 /* Which views of a cell are written, as bits. */
 unsigned ft_find_written_views(const ft_rows *rows, size_t row, size_t stream);

@@ -9,14 +9,15 @@
 static size_t most_body(const ft_rows *rows) { return 3 * rows->frame_bytes + ((size_t)64 << rows->method.shift); }
 
 size_t ft_measure_scratch(const ft_rows *rows) {
-    return 3 * rows->stride + FT_WRITE_AHEAD + ft_measure_picture_scratch(rows->frame_bytes) +
+    return 4 * rows->stride + 2 * FT_WRITE_AHEAD + ft_measure_picture_scratch(rows->frame_bytes) +
            (rows->method.packs ? most_body(rows) + FT_READ_AHEAD : 0);
 }
 
 ft_scratch ft_split_scratch(const ft_rows *rows, uint8_t *memory) {
-    ft_scratch own = {memory, memory + rows->stride + FT_WRITE_AHEAD, NULL, NULL, NULL};
-    own.pixels = own.first + rows->stride;
-    own.work = own.pixels + rows->stride;
+    ft_scratch own = {.frame = memory, .first = memory + rows->stride + FT_WRITE_AHEAD};
+    own.pixels = own.first + rows->stride + FT_WRITE_AHEAD;
+    own.put = own.pixels + rows->stride;
+    own.work = own.put + rows->stride;
     own.body = own.work + ft_measure_picture_scratch(rows->frame_bytes);
     return own;
 }
@@ -87,6 +88,82 @@ static int open_packed(const source *from, ft_group *group) {
     return open_patches(from->rows, body, size, group);
 }
 
+/* Take the body of an OBJECTS record apart, but for its base. */
+static int open_objects_on_key(const ft_rows *rows, const uint8_t *body, size_t length, ft_group *group) {
+    if (length < OBJECTS_REFERENCES) {
+        return FT_DAMAGED;
+    }
+    const size_t key = get_u24(body), count = get_u16(body + OBJECTS_COUNT), rest = length - OBJECTS_REFERENCES;
+    if (key > rows->data_bytes || rows->frame_bytes > rows->data_bytes - key) {
+        return FT_DAMAGED;
+    }
+    group->base = rows->data + key;
+    group->keyed = true;
+    group->patches = body + OBJECTS_REFERENCES;
+    group->length = rest;
+    if (count == OBJECTS_PLAIN) {
+        return FT_OK;
+    }
+    if (count * REFERENCE_BYTES > rest) {
+        return FT_DAMAGED;
+    }
+    const uint8_t *references = group->patches, *patches = references + count * REFERENCE_BYTES;
+    group->objects = (ft_objects){rows->data, rows->data_bytes, references, patches, patches, body + length};
+    group->patches = NULL;
+    return FT_OK;
+}
+
+/* Open the record that another one begins with: one that has no such base itself. */
+static int open_base(const ft_rows *rows, size_t offset, ft_group *group) {
+    if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER) {
+        return FT_DAMAGED;
+    }
+    const uint8_t *record = rows->data + offset, *body = record + RECORD_HEADER;
+    const size_t length = get_u32(record);
+    if (length > rows->data_bytes - offset - RECORD_HEADER) {
+        return FT_DAMAGED;
+    }
+    if (record[RECORD_CODER] == KEYED && length >= RECORD_NUMBER) {
+        return open_patches(rows, body, length, group);
+    }
+    const bool sound = record[RECORD_CODER] == OBJECTS && length >= OBJECTS_REFERENCES && get_u24(body + OBJECTS_BASE) == OBJECTS_NO_BASE;
+    return sound ? open_objects_on_key(rows, body, length, group) : FT_DAMAGED;
+}
+
+int ft_make_base(const ft_rows *rows, const uint8_t *key, size_t offset, uint8_t *frame) {
+    ft_group group = {0};
+    const int result = open_base(rows, offset, &group);
+    if (result != FT_OK) {
+        return result;
+    }
+    ft_active->copy(frame, key, rows->frame_bytes);
+    return ft_apply_next(rows, &group, frame) ? FT_OK : FT_DAMAGED;
+}
+
+bool ft_apply_next(const ft_rows *rows, ft_group *group, uint8_t *frame) {
+    if (group->patches == NULL) {
+        return ft_active->apply_objects(&group->objects, frame, rows->frame_bytes, rows->layout.row);
+    }
+    const size_t length = ft_measure_patch(group->patches, group->length);
+    if (length == 0 || !ft_active->apply(group->patches, length, frame, rows->frame_bytes, rows->layout.row)) {
+        return false;
+    }
+    group->patches += length;
+    group->length -= length;
+    return true;
+}
+
+static int open_objects(const source *from, ft_group *group) {
+    const int result = open_objects_on_key(from->rows, from->body, from->length, group);
+    const size_t base = result == FT_OK ? get_u24(from->body + OBJECTS_BASE) : OBJECTS_NO_BASE;
+    if (base == OBJECTS_NO_BASE) {
+        return result;
+    }
+    const uint8_t *key = group->base;
+    group->base = from->own->first;
+    return ft_make_base(from->rows, key, base, from->own->first);
+}
+
 static int open_raw(const source *from, ft_group *group) {
     group->base = from->body;
     return from->length == from->rows->frame_bytes ? FT_OK : FT_DAMAGED;
@@ -132,6 +209,24 @@ static void fetch_key(const ft_rows *rows, const uint8_t *body, size_t length) {
     }
 }
 
+static void fetch_lines(const ft_rows *rows, size_t offset, size_t bytes) {
+    const size_t rest = offset < rows->data_bytes ? rows->data_bytes - offset : 0, stop = bytes < rest ? bytes : rest;
+    for (size_t at = 0; at < stop; at += FT_LINE) {
+        FT_FETCH(rows->data + offset + at);
+    }
+}
+
+static void fetch_objects_on_key(const ft_rows *rows, const uint8_t *body, size_t length) {
+    enum { FIRST_PATCH = 4 * FT_LINE }; /* bytes in which most of them end */
+    if (length < OBJECTS_REFERENCES) {
+        return;
+    }
+    fetch_lines(rows, get_u24(body), rows->frame_bytes);
+    if (get_u24(body + OBJECTS_BASE) != OBJECTS_NO_BASE) {
+        fetch_lines(rows, get_u24(body + OBJECTS_BASE), FIRST_PATCH);
+    }
+}
+
 /* What there is to know of a coder: how to open a record, and how to fetch what that is going to need beside the record itself;
  * NULL where it needs nothing. */
 typedef struct coder {
@@ -149,6 +244,7 @@ static const coder CODERS[] = {
     [PALETTE] = {open_palette, NULL},
     [JOINT] = {open_joint, NULL},
     [BOOK] = {NULL, NULL}, /* likewise */
+    [OBJECTS] = {open_objects, fetch_objects_on_key},
 };
 
 enum { N_CODERS = sizeof CODERS / sizeof *CODERS };
@@ -181,5 +277,21 @@ void ft_fetch_record(const ft_rows *rows, size_t offset) {
     const int coder = record[RECORD_CODER];
     if (ft_knows_coder(coder) && CODERS[coder].fetch != NULL) {
         CODERS[coder].fetch(rows, record + RECORD_HEADER, length);
+    }
+}
+
+void ft_fetch_objects(const ft_rows *rows, size_t offset) {
+    if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER + OBJECTS_REFERENCES) {
+        return;
+    }
+    const uint8_t *record = rows->data + offset, *body = record + RECORD_HEADER;
+    if (record[RECORD_CODER] != OBJECTS || get_u16(body + OBJECTS_COUNT) == OBJECTS_PLAIN) {
+        return;
+    }
+    const size_t count = get_u16(body + OBJECTS_COUNT), room = (rows->data_bytes - offset - RECORD_HEADER - OBJECTS_REFERENCES) / REFERENCE_BYTES;
+    const uint8_t *at = body + OBJECTS_REFERENCES, *stop = at + (count < room ? count : room) * REFERENCE_BYTES;
+    for (; at < stop; at += REFERENCE_BYTES) {
+        const size_t object = get_u24(at);
+        FT_FETCH(rows->data + (object < rows->data_bytes ? object : 0));
     }
 }

@@ -1,12 +1,10 @@
 /* Frames in groups: each is a patch on the one before it, the first of them on a key frame, or coded by itself. */
 #include "builder.h"
+#include "coders.h"
 
 #include <string.h>
 
-enum {
-    BLOCK_STEP = 1 << 14, /* bytes that the block grows by at least */
-    PAGE = 4096,
-};
+enum { BLOCK_STEP = 1 << 14 }; /* bytes that the block grows by at least */
 
 size_t ft_measure_record(const ft_rows *rows, size_t patch_limit) {
     const size_t frame = rows->frame_bytes;
@@ -54,7 +52,7 @@ bool ft_make_room_for_data(ft_builder *builder, size_t bytes) {
         return true;
     }
     const size_t quarter = builder->block_bytes / 4, larger = builder->block_bytes + (quarter > BLOCK_STEP ? quarter : BLOCK_STEP);
-    return ft_resize_block(builder, ((larger > wanted ? larger : wanted) + PAGE - 1) / PAGE * PAGE);
+    return ft_resize_block(builder, ((larger > wanted ? larger : wanted) + FT_PAGE - 1) / FT_PAGE * FT_PAGE);
 }
 
 /* -- groups --------------------------------------------------------------------------------------------------------------- */
@@ -83,11 +81,30 @@ static bool room_for_group(ft_builder *builder, size_t i) {
 int ft_encode_frame(ft_builder *builder, const uint8_t *frame, const ft_codecs *codecs, const uint8_t **blob, size_t *size) {
     const ft_layout *layout = &builder->rows.layout;
     if (layout->interleave) {
-        uint8_t *pixels = builder->frames + (2 * layout->depth + 1) * builder->rows.stride;
-        ft_active->transpose(frame, pixels, layout->planes, ft_count_pixels(layout), layout->item);
-        frame = pixels;
+        ft_active->transpose(frame, builder->pixels, layout->planes, ft_count_pixels(layout), layout->item);
+        frame = builder->pixels;
     }
     return codecs->encode(codecs->context, FT_FRAME_CODEC, frame, builder->rows.frame_bytes, blob, size);
+}
+
+/* Write the record of a stream's open group with objects. `*bytes` are those of it, or 0 where that would be no smaller. */
+static int write_objects(ft_builder *builder, size_t i, const uint8_t *record, size_t *bytes) {
+    const stream *of = &builder->streams[i];
+    const bool keyed = record[RECORD_CODER] == KEYED;
+    *bytes = 0;
+    if (!finds_objects(builder) || (!keyed && record[RECORD_CODER] != OBJECTS)) {
+        return FT_OK;
+    }
+    const uint8_t *body = record + RECORD_HEADER, *patches = body + (keyed ? RECORD_NUMBER : OBJECTS_REFERENCES);
+    const size_t key = keyed ? get_u32(body) : get_u24(body), base = keyed ? OBJECTS_NO_BASE : get_u24(body + OBJECTS_BASE);
+    const size_t length = of->staged - (size_t)(patches - record);
+    if (!ft_make_room_for_data(builder, of->staged + ft_measure_objects(length)) ||
+        !ft_grow_catalogue(&builder->catalogue, builder->data, builder->data_bytes)) {
+        return FT_NO_MEMORY;
+    }
+    *bytes = ft_write_objects(&builder->catalogue, builder->data, builder->data_bytes, key, base, patches, length,
+                              builder->rows.layout.row, of->staged);
+    return FT_OK;
 }
 
 int ft_close_group(ft_builder *builder, size_t i, const ft_codecs *codecs) {
@@ -108,12 +125,19 @@ int ft_close_group(ft_builder *builder, size_t i, const ft_codecs *codecs) {
             blob = NULL;
         }
     }
-    const size_t length = blob != NULL ? RECORD_PATCHES + size : of->staged;
+    size_t objects;
+    const int found = write_objects(builder, i, record, &objects);
+    if (found != FT_OK) {
+        return found;
+    }
+    const size_t length = objects > 0 ? objects : blob != NULL ? RECORD_PATCHES + size : of->staged;
     if (!ft_make_room_for_data(builder, length)) {
         return FT_NO_MEMORY;
     }
     uint8_t *target = builder->data + builder->data_bytes;
-    if (blob != NULL) {
+    if (objects > 0) {
+        ft_put_record_header(target, length - RECORD_HEADER, i, OBJECTS, of->group_frames);
+    } else if (blob != NULL) {
         ft_put_record_header(target, RECORD_NUMBER + size, i, PACKED, of->group_frames);
         put_u32(target + RECORD_HEADER, body);
         memcpy(target + RECORD_PATCHES, blob, size);
@@ -152,6 +176,43 @@ static size_t encode_first(ft_builder *builder, size_t i, int64_t key, const uin
     return encode_patch(builder, i, builder->data + key, frame, RECORD_PATCHES, ft_limit_patch(of, limit));
 }
 
+/* Begin a group with a patch on the first frame of an earlier group, which costs nothing but time. That is a patch on the key frame
+ * itself, so that there is one step in between at most. */
+static bool begin_on_base(ft_builder *builder, size_t i, const uint8_t *frame) {
+    enum { LEAST = 64 }; /* bytes of a patch that is worth such a step */
+    stream *of = &builder->streams[i];
+    const size_t patches = RECORD_HEADER + OBJECTS_REFERENCES;
+    if (of->first_patch > LEAST && finds_objects(builder)) {
+        const size_t last = get_u32(builder->rooms[i].groups + (of->n_groups - 1) * FT_GROUP_BYTES);
+        of->base = builder->data[last + RECORD_CODER] == OBJECTS ? (int64_t)last : -1;
+        of->base_cost = 2 * of->first_patch;
+    }
+    of->first_patch = 0;
+    if (of->base < 0) {
+        return false;
+    }
+    const int64_t base = of->base;
+    of->base = -1;
+    ft_rows rows = builder->rows; /* with what is staged */
+    rows.data_bytes = builder->data_bytes;
+    if (ft_make_base(&rows, builder->data + of->key, (size_t)base, builder->base) != FT_OK) {
+        return false;
+    }
+    const size_t end = encode_patch(builder, i, builder->base, frame, patches, builder->patch_limit);
+    const uint8_t *patch = builder->rooms[i].records[of->which] + patches;
+    if (end == FT_NO_PATCH || end - patches > of->base_cost || ft_patch_stands_alone(patch, end - patches)) {
+        return false;
+    }
+    of->base = base;
+    of->base_cost -= end - patches;
+    begin_record(builder, i, OBJECTS, 0, end);
+    uint8_t *body = builder->rooms[i].records[of->which] + RECORD_HEADER;
+    put_u24(body, (size_t)of->key);
+    put_u24(body + OBJECTS_BASE, (size_t)base);
+    put_u16(body + OBJECTS_COUNT, OBJECTS_PLAIN);
+    return true;
+}
+
 /* Begin a group with a patch on a key frame that is there. */
 static bool begin_with_patch(ft_builder *builder, size_t i, const uint8_t *frame) {
     stream *of = &builder->streams[i];
@@ -178,6 +239,7 @@ static bool begin_with_patch(ft_builder *builder, size_t i, const uint8_t *frame
     }
     of->key = key;
     of->key_cost = cost;
+    of->first_patch = end - patches;
     begin_record(builder, i, KEYED, (size_t)key, end);
     return true;
 }
@@ -206,7 +268,7 @@ static int open_group(ft_builder *builder, size_t i, const uint8_t *frame, const
         return FT_NO_MEMORY;
     }
     of->coded[KEYED]++;
-    if (!begin_with_patch(builder, i, frame)) {
+    if ((ft_codes_pictures(of) || !begin_on_base(builder, i, frame)) && !begin_with_patch(builder, i, frame)) {
         of->coded[KEYED]--;
         int coder = 0, result = FT_OK;
         size_t end = 0;
@@ -279,12 +341,24 @@ static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, c
     return result == FT_OK ? open_group(builder, i, frame, codecs) : result;
 }
 
-int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
+int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *given, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
+    const uint8_t *frame = given;
+    if (builder->values != NULL) {
+        const uint8_t *before = of->tail_holds ? builder->rooms[i].given_tail : NULL;
+        const int mapped = ft_map_values(builder->values, given, builder->rows.frame_bytes, before, builder->rooms[i].tail, builder->coded);
+        if (mapped != FT_OK) {
+            return mapped;
+        }
+        frame = builder->coded;
+    }
     const int result = builder->rows.method.references ? store_in_group(builder, i, frame, codecs)
                                                        : store_alone(builder, i, frame, codecs);
     if (result == FT_OK) {
         ft_active->copy(builder->rooms[i].tail, frame, builder->rows.frame_bytes);
+        if (builder->values != NULL) {
+            ft_active->copy(builder->rooms[i].given_tail, given, builder->rows.given_bytes);
+        }
         of->tail_holds = true;
         of->frames++;
     }

@@ -25,11 +25,13 @@ int ft_column_new(const ft_schema *schema, size_t rows, size_t chunk_rows, ft_co
     }
     column->schema = *schema;
     column->patience = PATIENCE;
+    column->next_pause = 1;
     column->rows = rows;
     column->chunk_rows = round_up(chunk_rows);
     column->blocks = round_up(rows) / FT_BLOCK_ROWS;
     column->by_block = ft_alloc(column->blocks, sizeof *column->by_block);
-    const int result = column->by_block != NULL ? ft_builder_new(schema, column->chunk_rows, &column->open) : FT_NO_MEMORY;
+    const int result = column->by_block != NULL ? ft_builder_new(schema, ft_find_transform(schema), column->chunk_rows, &column->open)
+                                                  : FT_NO_MEMORY;
     if (result != FT_OK) {
         ft_column_free(column);
         return result;
@@ -118,6 +120,8 @@ static int seal(ft_column *column) {
     if (result != FT_OK) {
         return result;
     }
+    column->pause -= column->pause > 0;
+    column->next_pause = chunk->rows.transform == VALUES ? 1 : column->next_pause;
     put_chunk(column, chunk, column->open_first);
     ft_chunk_drop(chunk); /* its blocks own it now */
     column->open_first += rows;
@@ -269,7 +273,7 @@ static int complete_row(ft_column *column, const ft_codecs *codecs) {
     return result;
 }
 
-int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
+static int stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
     const ft_rows *open = ft_builder_get_rows(column->open);
     size_t cells;
     column->completes = false;
@@ -290,7 +294,11 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     if (!belong && open->rows > 0 && (next >= column->rows || (next % FT_BLOCK_ROWS == 0 && ft_builder_is_full(column->open)))) {
         const bool goes_on = row == (next >= column->rows ? 0 : next);
         if (goes_on) { /* else the last rows may be written again, which is easier while they are open */
-            const int result = ft_seal_open(column, codecs);
+            int result = ft_seal_open(column, codecs);
+            if (result == FT_OK) {
+                result = ft_try_values(column, codecs);
+                open = ft_builder_get_rows(column->open);
+            }
             if (result != FT_OK) {
                 return result;
             }
@@ -334,6 +342,18 @@ int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_
     return column->completes ? ft_builder_pack_staged(column->open, codecs) : result;
 }
 
+int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs) {
+    int result = ft_try_values(column, codecs);
+    if (result == FT_OK) {
+        result = stage(column, row, parts, n_parts, codecs);
+    }
+    while (result == FT_MANY_VALUES) { /* once more; again if that has begun another chunk, but not in one that is empty */
+        result = ft_give_up_values(column, codecs);
+        result = result == FT_OK ? stage(column, row, parts, n_parts, codecs) : result;
+    }
+    return result;
+}
+
 void ft_column_commit(ft_column *column) {
     if (column->sealed != NULL) {
         const size_t first = (size_t)column->sealed->first_row / FT_BLOCK_ROWS;
@@ -368,7 +388,7 @@ void ft_column_abort(ft_column *column) {
 
 static bool fits(const ft_column *column, const ft_chunk *chunk) {
     const ft_rows *own = ft_builder_get_rows(column->open), *other = &chunk->rows;
-    return own->obs_bytes == other->obs_bytes && own->layout.item == other->layout.item && own->n_streams == other->n_streams &&
+    return own->obs_bytes == other->obs_bytes && own->given.item == other->given.item && own->n_streams == other->n_streams &&
            own->views == other->views && own->method.references == other->method.references &&
            own->method.packs == other->method.packs;
 }
@@ -385,6 +405,20 @@ int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
     chunk->first_row = first_row;
     put_chunk(column, chunk, first_row);
     ft_chunk_drop(chunk);
+    return FT_OK;
+}
+
+int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy) {
+    if (copy->size != chunk->size || memcmp(copy->bytes, chunk->bytes, chunk->size) != 0 || chunk->first_row >= column->rows) {
+        return FT_INVALID;
+    }
+    copy->first_row = chunk->first_row; /* it may have been adopted elsewhere than it says */
+    const uint64_t stop = chunk->first_row + chunk->rows.rows;
+    for (uint64_t row = chunk->first_row; row < stop && row < column->rows; row += FT_BLOCK_ROWS) {
+        if (column->by_block[row / FT_BLOCK_ROWS] == chunk) {
+            set_block(column, (size_t)(row / FT_BLOCK_ROWS), copy);
+        }
+    }
     return FT_OK;
 }
 

@@ -25,6 +25,9 @@ struct ft_column {
      * is, it is read from the chunk of the last lap, which `by_block` goes on holding; so nothing has to be copied in between. */
     unsigned missing;
     unsigned staged_missing; /* what that is once the row that is staged is committed */
+    /* Where a table of values has proved too small, chunks are coded without one for a while: ever longer, until it pays again. */
+    uint32_t pause;      /* chunks that are still coded without one, the open one included */
+    uint32_t next_pause;
     ft_usage sealed_usage; /* of all sealed chunks, but for the cells */
     /* What a change that is under way has made so far, beside what the open chunk keeps of it: ft_column_abort frees it all. */
     ft_builder *draft;    /* rows that are coded again; if they are staged, what takes the place of the open chunk */
@@ -57,10 +60,17 @@ int ft_copy_rows(ft_column *column, const ft_rows *from, size_t first, size_t co
                  const ft_codecs *codecs);
 /* Copy what the last row of the open chunk lacks from the last lap. Does nothing where it lacks nothing. */
 int ft_copy_missing(ft_column *column, const ft_codecs *codecs);
-/* Make a draft of some rows, by a layout, with a change on the way; NULL for none. The caller uses it, or discards it. */
+/* Make a draft of some rows, by a layout, with a change on the way; NULL for none. The caller uses it, or discards it. It has a table of
+ * values where these rows have one that is large enough. */
 int ft_make_draft(ft_column *column, const ft_schema *schema, const ft_rows *from, const ft_change *what, const ft_codecs *codecs);
 void ft_discard_draft(ft_column *column);
 void ft_use_draft(ft_column *column);
+/* The transform to begin with. */
+int ft_find_transform(const ft_schema *schema);
+/* Have the open chunk, in which there is nothing yet, be coded by a table of values again, if it is time to try. */
+int ft_try_values(ft_column *column, const ft_codecs *codecs);
+/* Code the open chunk again, without its table of values. */
+int ft_give_up_values(ft_column *column, const ft_codecs *codecs);
 /* Stage a row that is in a chunk already, by coding that chunk again. */
 int ft_stage_again(ft_column *column, const ft_rows *from, ft_chunk *chunk, const ft_change *what, const ft_codecs *codecs);
 /* Have the next row of the open chunk be an unwritten one further on, and those before it unwritten, too. */

@@ -1,5 +1,6 @@
 /* Decoding cells: from rows to frames to groups, each group walked once for all that a cell wants of it. */
 #include "coders.h"
+#include "values.h"
 
 #include <string.h>
 
@@ -165,6 +166,9 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
         FT_FETCH(lane->groups + (likely < lane->n_groups ? likely * FT_GROUP_BYTES : 0));
         return;
     }
+    for (size_t at = 0; step == FT_FETCH_FRAMES && at < rows->n_values * rows->given.item; at += FT_LINE) {
+        FT_FETCH(rows->values + at);
+    }
     size_t low = SIZE_MAX, high = 0; /* the groups that are done: those of a pair lie side by side */
     for (size_t view = 0; view < rows->views && lane->n_groups > 0; view++) {
         int32_t frames[FT_MAX_DEPTH];
@@ -181,6 +185,8 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
             const size_t offset = get_u32(lane->groups + k * FT_GROUP_BYTES);
             if (step == FT_FETCH_FRAMES) {
                 ft_fetch_record(rows, offset);
+            } else if (step == FT_FETCH_OBJECTS) {
+                ft_fetch_objects(rows, offset);
             } else if (offset < rows->data_bytes) {
                 FT_FETCH(rows->data + offset);
             }
@@ -190,40 +196,25 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
 
 /* -- the walk ------------------------------------------------------------------------------------------------------------- */
 
-/* How far a group has been walked. */
-typedef struct walk {
-    size_t at;    /* the byte of the next patch */
-    size_t frame; /* the frame that it makes */
-} walk;
-
 /* On the way to a frame, leave out what comes before the last patch that stands alone; `*alone` is whether there is one, so that
- * nothing is needed of the frames before it. Returns whether the patches are whole. */
-static bool leave_out(const ft_group *of, size_t until, walk *next, bool *alone) {
-    walk seen = *next;
+ * nothing is needed of the frames before it. `*next` is the frame that the next patch makes. Returns whether the patches are whole. */
+static bool leave_out(ft_group *of, size_t until, size_t *next, bool *alone) {
+    const uint8_t *patch = of->patches;
+    size_t rest = of->length;
     *alone = false;
-    for (; seen.frame <= until; seen.frame++) {
-        const size_t length = ft_measure_patch(of->patches + seen.at, of->length - seen.at);
+    for (size_t frame = *next; patch != NULL && frame <= until; frame++) {
+        const size_t length = ft_measure_patch(patch, rest);
         if (length == 0) {
             return false;
         }
-        if (ft_patch_stands_alone(of->patches + seen.at, length)) {
-            *next = seen;
+        if (ft_patch_stands_alone(patch, length)) {
+            of->patches = patch;
+            of->length = rest;
+            *next = frame;
             *alone = true;
         }
-        seen.at += length;
-    }
-    return true;
-}
-
-/* Make a frame of the one before the walk's next. */
-static bool walk_to(const ft_rows *rows, const ft_group *in, size_t until, walk *next, uint8_t *frame) {
-    for (; next->frame <= until; next->frame++) {
-        const uint8_t *patch = in->patches + next->at;
-        const size_t length = ft_measure_patch(patch, in->length - next->at);
-        if (length == 0 || !ft_active->apply(patch, length, frame, rows->frame_bytes, rows->layout.row)) {
-            return false;
-        }
-        next->at += length;
+        patch += length;
+        rest -= length;
     }
     return true;
 }
@@ -236,7 +227,8 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
     const size_t depth = rows->layout.depth, size = rows->frame_bytes;
     int32_t wanted[FT_MAX_VIEWS * FT_MAX_DEPTH];
     size_t order[FT_MAX_VIEWS * FT_MAX_DEPTH], count = 0;
-    bool in_order = rows->layout.outer == 1;
+    ft_put last = {NULL, own.put};
+    bool in_order = rows->layout.outer == 1 && rows->transform == NO_TRANSFORM;
     for (size_t view = 0; view < rows->views; view++) {
         if (outputs[view] == NULL) {
             continue;
@@ -248,7 +240,7 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
         for (size_t j = 0; j < depth; j++) {
             in_order = in_order && (j == 0 || frames[j] >= frames[j - 1]);
             if (frames[j] < 0) {
-                ft_put_frame(&rows->layout, NULL, j, outputs[view]);
+                ft_put_frame(&rows->given, NULL, j, outputs[view]);
                 continue;
             }
             size_t k = count++;
@@ -268,7 +260,7 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
             return result;
         }
         const uint8_t *before = found.base;
-        walk next = {0, found.first + !found.keyed};
+        size_t next = found.first + !found.keyed; /* the frame that the next patch makes */
         for (; k < count && (size_t)wanted[order[k]] < found.stop; k++) {
             const size_t view = order[k] / depth, j = order[k] % depth, until = (size_t)wanted[order[k]];
             /* A frame that lies in one piece is decoded where it goes to, if what that writes beyond it is put later. */
@@ -281,10 +273,16 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
             if (!alone && before != frame) {
                 ft_active->copy(frame, before, size);
             }
-            if (!walk_to(rows, &found, until, &next, frame)) {
-                return FT_DAMAGED;
+            for (; next <= until; next++) {
+                if (!ft_apply_next(rows, &found, frame)) {
+                    return FT_DAMAGED;
+                }
             }
-            if (!in_place) {
+            if (rows->transform == VALUES) {
+                if (!ft_put_values(rows, frame, j, outputs[view], &last)) {
+                    return FT_DAMAGED;
+                }
+            } else if (!in_place) {
                 ft_put_frame(&rows->layout, frame, j, outputs[view]);
             }
             before = frame;

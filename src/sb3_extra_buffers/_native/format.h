@@ -23,12 +23,34 @@ enum {
     PALETTE = 6, /* u32 offset of a codebook, u32 length, a picture coded by it (the first frame), further patches */
     JOINT = 7,   /* likewise */
     BOOK = 8,    /* a codebook */
+    OBJECTS = 9, /* u24 key frame, u24 base, u16 count of references, u24 each; a patch of objects for each frame */
+};
+
+/* The body of OBJECTS. A reference is the offset of an object in the data. The base is a record whose first patch comes before the
+ * group's own. */
+enum {
+    OBJECTS_BASE = 3,
+    OBJECTS_COUNT = 6,
+    OBJECTS_REFERENCES = 8,
+    OBJECTS_PLAIN = 0xFFFF,    /* in place of the count: patches are those of KEYED */
+    OBJECTS_MANY = 255,        /* in place of the number of objects in a patch: a u16 follows */
+    OBJECTS_NONE = 254,        /* likewise: a patch of KEYED follows */
+    OBJECTS_FAR = 0x7FFF,      /* in place of the way from one object to the next: a u32 follows */
+    OBJECTS_NO_BASE = 0xFFFFFF,
+    REFERENCE_BYTES = 3,
+};
+
+/* What is done to frames before they are coded. */
+enum {
+    NO_TRANSFORM = 0,
+    VALUES = 1, /* elements become places in a table of values */
 };
 
 enum {
     PATCH_PREFIX = 2,
     PATCH_MOST = (1 << 16) - 1,
     PATCH_UP = 253,
+    PATCH_WIDE = 254,
     PATCH_ESCAPE = 255,
     PATCH_LONG = 127,
     PATCH_FILL = 128,
@@ -50,6 +72,14 @@ static inline uint32_t get_u32(const uint8_t *at) {
 }
 
 static inline uint16_t get_u16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+static inline uint32_t get_u24(const uint8_t *at) { return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16; }
+
+static inline void put_u24(uint8_t *out, size_t value) {
+    out[0] = (uint8_t)(value & 255);
+    out[1] = (uint8_t)(value >> 8 & 255);
+    out[2] = (uint8_t)(value >> 16 & 255);
+}
 
 static inline void put_u16(uint8_t *out, size_t value) {
     out[0] = (uint8_t)(value & 255);

@@ -62,6 +62,9 @@ bool ft_take_moved(const ft_layout *layout, const uint8_t *now, const uint8_t *b
     if (of.part == 1 && of.block == 4) {
         return ft_active->moved_words(now, before, of.blocks, newest, copy);
     }
+    if (of.block > of.part && FT_MOVED_BLOCK % of.block == 0) {
+        return ft_active->moved_blocks(now, before, of.blocks * of.block, of.block, of.part, newest, copy);
+    }
     if (kept >= 64 || of.blocks == 1) {
         for (size_t i = 0; i < of.blocks; i++) {
             if (memcmp(now + i * of.block, before + i * of.block + of.part, kept) != 0) {

@@ -176,6 +176,10 @@ int ft_column_snapshot(const ft_column *column, ft_chunk **chunk);
  * Returns FT_OK or FT_INVALID. */
 int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row);
 
+/* Put a copy of a sealed chunk, whose bytes are elsewhere, in its place: in all blocks of the ring that it still holds. The caller
+ * owns both, as before. Returns FT_OK, or FT_INVALID where it is no copy. */
+int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy);
+
 /* Go on with the rows of a chunk that may end anywhere, as a snapshot does: they are decoded, and are the open chunk then, which
  * must have no rows before. The next row is the one after them. The caller still owns the chunk. Sealed chunks must have been adopted
  * before: if one holds the last of these rows, what that row lacks is read from there, as it was where the snapshot was made.
@@ -202,6 +206,9 @@ ft_usage ft_column_get_usage(const ft_column *column);
  * Returns FT_OK, FT_OUTSIDE, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC. */
 int ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *streams, size_t count,
                   uint8_t *const outputs[FT_MAX_VIEWS], const ft_codecs *codecs, ft_read **read);
+/* Whether the rest takes no longer than handing a lock to another thread and getting it back: a caller may as well keep the lock of
+ * its interpreter. The helper takes no part in such a read. */
+bool ft_read_is_small(const ft_read *read);
 /* Decode the rest, once: without the lock, as chunks do not change. With `threads` of 2, a helper thread takes part where the
  * output is large; codecs may be called by both. `codecs` must not be those of another call that is under way.
  * Returns FT_OK, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC; outputs are unspecified then. */

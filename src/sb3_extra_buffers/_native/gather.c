@@ -7,9 +7,10 @@
 enum {
     PIECE = 4, /* cells that one of two threads takes at a time */
     /* How many cells before its turn each part of one is fetched; each is found by means of the one before it. */
-    AHEAD_INDEX = 5,
-    AHEAD_HEADERS = 3,
-    AHEAD_FRAMES = 1,
+    AHEAD_INDEX = 6,
+    AHEAD_HEADERS = 4,
+    AHEAD_FRAMES = 2,
+    AHEAD_OBJECTS = 1,
     AHEAD_VALUES = 16, /* in a plain array, where there is less to do between two cells */
     AHEAD_CHUNKS = 8,  /* in the list of chunks, likewise */
 };
@@ -168,6 +169,7 @@ static bool run_tasks(void *context, int worker, size_t first, size_t stop) {
             fetch_ahead(read, worker, first, stop, k + AHEAD_INDEX, FT_FETCH_INDEX);
             fetch_ahead(read, worker, first, stop, k + AHEAD_HEADERS, FT_FETCH_HEADERS);
             fetch_ahead(read, worker, first, stop, k + AHEAD_FRAMES, FT_FETCH_FRAMES);
+            fetch_ahead(read, worker, first, stop, k + AHEAD_OBJECTS, FT_FETCH_OBJECTS);
         }
         const task *of = &read->tasks[k];
         const bool before_another = k + 1 < stop && read->tasks[k + 1].output == of->output + 1;
@@ -189,12 +191,18 @@ bool ft_column_can_share(const ft_column *column, size_t bytes) {
     return bytes >= WORTH_SHARING && !ft_builder_needs_codecs(column->open);
 }
 
+static size_t count_bytes(const ft_read *read) {
+    return read->count * read->obs_bytes * (read->wanted[0] + (size_t)read->wanted[1]);
+}
+
+bool ft_read_is_small(const ft_read *read) { return count_bytes(read) < WORTH_SHARING; }
+
 int ft_read_run(ft_read *read, int threads, const ft_codecs *codecs) {
     read->codecs = codecs;
     if (read->count == 0) {
         return FT_OK;
     }
-    const size_t bytes = read->count * read->obs_bytes * (read->wanted[0] + (size_t)read->wanted[1]);
+    const size_t bytes = count_bytes(read);
     const bool shared = threads > 1 && read->count > PIECE && bytes >= WORTH_SHARING && !read->for_codecs;
     read->scratch = ft_resize(NULL, shared ? 2 : 1, read->scratch_bytes);
     if (read->scratch == NULL) {

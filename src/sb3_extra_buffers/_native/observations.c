@@ -7,15 +7,21 @@ enum { STRAY_COST = 8 }; /* observations that make up for one that does not foll
 
 /* -- observations --------------------------------------------------------------------------------------------------------- */
 
+static void change_places(uint8_t **one, uint8_t **other) {
+    uint8_t *before = *one;
+    *one = *other;
+    *other = before;
+}
+
 static bool is_zeros(const uint8_t *frame, size_t size) { return frame[0] == 0 && memcmp(frame, frame + 1, size - 1) == 0; }
 
 /* Whether an observation looks like the first of an episode: what is older than the newest frame was made up. */
 static bool is_padded(const ft_rows *rows, const uint8_t *frames) {
-    const size_t depth = rows->layout.depth, size = rows->frame_bytes;
-    const uint8_t *newest = frames + (depth - 1) * rows->stride;
+    const size_t depth = rows->layout.depth, size = rows->given_bytes;
+    const uint8_t *newest = frames + (depth - 1) * rows->given_stride;
     bool zeros = true, repeated = true;
     for (size_t j = 0; j + 1 < depth && (zeros || repeated); j++) {
-        const uint8_t *frame = frames + j * rows->stride;
+        const uint8_t *frame = frames + j * rows->given_stride;
         zeros = zeros && is_zeros(frame, size);
         repeated = repeated && memcmp(frame, newest, size) == 0;
     }
@@ -30,76 +36,106 @@ static void note_stray(ft_doubt *doubt) {
     }
 }
 
+/* Note where a frame is among those that have not been found. */
+static void find_frame(const ft_rows *rows, const uint8_t *among, size_t depth, const uint8_t *frame, frame_number number,
+                       frame_number *found) {
+    for (size_t j = 0; j < depth; j++) {
+        if (found[j] == FT_UNWRITTEN && memcmp(among + j * rows->given_stride, frame, rows->given_bytes) == 0) {
+            found[j] = number;
+        }
+    }
+}
+
+void ft_straighten_last(ft_builder *builder, size_t i) {
+    stream_memory *at = &builder->rooms[i];
+    if (at->oldest > 0) {
+        ft_copy_last(builder, i, builder->spare);
+        change_places(&at->last, &builder->spare);
+        at->oldest = 0;
+    }
+}
+
+void ft_copy_last(const ft_builder *builder, size_t i, uint8_t *out) {
+    const stream_memory *at = &builder->rooms[i];
+    const size_t first = builder->rows.obs_bytes - at->oldest;
+    memcpy(out, at->last + at->oldest, first);
+    memcpy(out + first, at->last, at->oldest);
+}
+
 /* An observation that does not follow from the last one: look for each of its frames. */
 static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const ft_codecs *codecs) {
     const ft_rows *rows = &builder->rows;
-    const size_t depth = rows->layout.depth, size = rows->frame_bytes, stride = rows->stride;
+    const size_t depth = rows->layout.depth, size = rows->given_bytes, stride = rows->given_stride;
     stream *of = &builder->streams[i];
     frame_number *numbers = builder->rooms[i].numbers, found[FT_MAX_DEPTH];
-    uint8_t *now = builder->frames, *before = now + depth * stride, *scratch = before + depth * stride;
-    const uint8_t *known[2 * FT_MAX_DEPTH];
-    frame_number known_as[2 * FT_MAX_DEPTH];
-    size_t count = 0;
+    if (of->known) {
+        ft_straighten_last(builder, i);
+    }
+    uint8_t *now = builder->spare, *before = builder->frame;
     for (size_t j = 0; j < depth; j++) {
-        ft_take_frame(&rows->layout, obs, builder->turned, j, now + j * stride, scratch);
+        ft_take_frame(&rows->given, obs, builder->turned, j, now + j * stride, builder->pixels);
+        found[j] = is_zeros(now + j * stride, size) ? FT_ZEROS : FT_UNWRITTEN;
     }
     if (of->known && !is_padded(rows, now)) {
         note_stray(&builder->doubt);
     }
-    for (size_t j = 0; of->known && j < depth; j++) {
-        if (numbers[j] >= 0 && of->frames - (uint32_t)numbers[j] < FT_FAR) {
-            ft_take_frame(&rows->layout, builder->rooms[i].last, builder->turned, j, before + j * stride, scratch);
-            known[count] = before + j * stride;
-            known_as[count++] = numbers[j];
+    for (size_t k = 0; of->known && k < depth; k++) { /* the frames of the last observation, */
+        if (numbers[k] >= 0 && of->frames - (uint32_t)numbers[k] < FT_FAR) {
+            ft_take_frame(&rows->given, builder->rooms[i].last, builder->turned, k, before, builder->pixels);
+            find_frame(rows, now, depth, before, numbers[k], found);
         }
     }
     of->known = false;
-    for (size_t j = 0; j < depth; j++) {
-        const uint8_t *frame = now + j * stride;
-        found[j] = FT_ZEROS;
-        if (is_zeros(frame, size)) {
-            continue;
-        }
-        for (size_t k = 0; k < count && found[j] < 0; k++) {
-            found[j] = memcmp(frame, known[k], size) == 0 ? known_as[k] : FT_ZEROS;
-        }
-        if (found[j] < 0) {
-            found[j] = (frame_number)of->frames;
-            const int stored = ft_store_frame(builder, i, frame, codecs);
+    for (size_t j = 0; j < depth; j++) { /* and then each frame that is new */
+        if (found[j] == FT_UNWRITTEN) {
+            const frame_number number = (frame_number)of->frames;
+            const int stored = ft_store_frame(builder, i, now + j * stride, codecs);
             if (stored != FT_OK) {
                 return stored;
             }
-            known[count] = frame;
-            known_as[count++] = found[j];
+            find_frame(rows, now, depth, now + j * stride, number, found);
         }
     }
     memcpy(numbers, found, depth * sizeof *numbers);
     ft_active->copy(builder->rooms[i].last, obs, rows->obs_bytes);
+    builder->rooms[i].oldest = 0;
     of->known = true;
     return FT_OK;
 }
 
+/* Whether an observation is the last one again. */
+static bool is_last(const ft_rows *rows, const stream_memory *at, const uint8_t *obs) {
+    const size_t first = rows->obs_bytes - at->oldest;
+    return ft_active->same(obs, at->last + at->oldest, first) && ft_active->same(obs + first, at->last, at->oldest);
+}
+
+/* Whether an observation is the last one moved on by a frame; of observations that lie in memory frame by frame. */
+static bool is_moved(const ft_rows *rows, const stream_memory *at, const uint8_t *obs) {
+    const size_t kept = rows->obs_bytes - rows->given_bytes, second = (at->oldest + rows->given_bytes) % rows->obs_bytes;
+    const size_t first = rows->obs_bytes - second < kept ? rows->obs_bytes - second : kept;
+    return ft_active->same(obs, at->last + second, first) && ft_active->same(obs + first, at->last, kept - first);
+}
+
 int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool moves, const ft_codecs *codecs) {
     const ft_rows *rows = &builder->rows;
-    const ft_layout *layout = &rows->layout;
+    const ft_layout *layout = &rows->given;
     const size_t depth = layout->depth;
     stream *of = &builder->streams[i];
     stream_memory *at = &builder->rooms[i];
-    if (of->known && !moves && ft_active->same(obs, at->last, rows->obs_bytes)) {
+    if (of->known && !moves && is_last(rows, at, obs)) {
         return FT_OK;
     }
-    uint8_t *scratch = builder->frames + 2 * depth * rows->stride;
-    const bool moved = of->known && (depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frames,
-                                                               builder->spare, scratch));
+    const bool in_pieces = !builder->turned && (layout->outer == 1 || depth == 1); /* frames lie in memory one after the other */
+    const bool moved = of->known && (in_pieces ? is_moved(rows, at, obs)
+                                     : depth == 1 || ft_take_moved(layout, obs, at->last, builder->turned, builder->frame,
+                                                                   builder->spare, builder->pixels));
     if (!moved) {
-        const bool same = of->known && moves && ft_active->same(obs, at->last, rows->obs_bytes);
+        const bool same = of->known && moves && is_last(rows, at, obs);
         return same ? FT_OK : write_other(builder, i, obs, codecs);
     }
-    const uint8_t *frame = builder->frames;
-    if (depth == 1 && builder->turned) {
-        ft_take_frame(layout, obs, true, 0, builder->frames, scratch);
-    } else if (depth == 1) {
-        frame = obs;
+    const uint8_t *frame = in_pieces ? obs + rows->obs_bytes - rows->given_bytes : builder->frame;
+    if (depth == 1 && !in_pieces) {
+        ft_take_frame(layout, obs, builder->turned, 0, builder->frame, builder->pixels);
     }
     const frame_number newest = (frame_number)of->frames;
     of->known = false;
@@ -108,12 +144,13 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
         return stored;
     }
     of->known = true;
-    if (depth == 1) {
+    if (in_pieces) {
+        ft_active->copy(at->last + at->oldest, frame, rows->given_bytes); /* the oldest one is not needed any more */
+        at->oldest = (at->oldest + rows->given_bytes) % rows->obs_bytes;
+    } else if (depth == 1) {
         ft_active->copy(at->last, obs, rows->obs_bytes);
     } else {
-        uint8_t *last = at->last;
-        at->last = builder->spare;
-        builder->spare = last;
+        change_places(&at->last, &builder->spare);
     }
     memmove(at->numbers, at->numbers + 1, (depth - 1) * sizeof *at->numbers);
     at->numbers[depth - 1] = newest;
@@ -126,8 +163,9 @@ void ft_set_order(ft_builder *builder, bool turned) {
     }
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         if (builder->streams[i].known) {
-            memcpy(builder->frames, builder->rooms[i].last, builder->rows.obs_bytes);
-            ft_turn_observation(&builder->rows.layout, builder->frames, builder->turned, builder->rooms[i].last);
+            ft_straighten_last(builder, i);
+            ft_turn_observation(&builder->rows.given, builder->rooms[i].last, builder->turned, builder->spare);
+            change_places(&builder->rooms[i].last, &builder->spare);
         }
     }
     builder->turned = turned;
@@ -147,7 +185,7 @@ int ft_builder_set_last_aside(ft_builder *builder) {
     for (size_t i = 0; i < n; i++) {
         uint8_t *kept = aside_of(builder, i);
         kept[0] = builder->streams[i].known;
-        memcpy(kept + 1, builder->rooms[i].last, bytes);
+        ft_copy_last(builder, i, kept + 1);
         memcpy(kept + 1 + bytes, builder->rooms[i].numbers, numbers);
         builder->streams[i].known = false;
     }
@@ -160,6 +198,7 @@ void ft_builder_restore_last(ft_builder *builder) {
         const uint8_t *kept = aside_of(builder, i);
         builder->streams[i].known = kept[0];
         memcpy(builder->rooms[i].last, kept + 1, bytes);
+        builder->rooms[i].oldest = 0;
         memcpy(builder->rooms[i].numbers, kept + 1 + bytes, numbers);
     }
 }

@@ -1,7 +1,10 @@
 /* Rows out of order: chunks are coded again, which is slow, and right. */
 #include "column.h"
+#include "values.h"
 
 #include <limits.h>
+
+enum { LONGEST_PAUSE = 64 };
 
 static bool make_row_copy(const ft_rows *of, ft_row_copy *copy) {
     copy->obs = ft_alloc(of->views * of->n_streams, of->obs_bytes);
@@ -108,13 +111,14 @@ int ft_copy_missing(ft_column *column, const ft_codecs *codecs) {
     return result;
 }
 
-int ft_make_draft(ft_column *column, const ft_schema *schema, const ft_rows *from, const ft_change *what, const ft_codecs *codecs) {
+static int make_draft(ft_column *column, const ft_schema *schema, int transform, const ft_rows *from, const ft_change *what,
+                      const ft_codecs *codecs) {
     const size_t most_rows = column->chunk_rows > from->rows ? column->chunk_rows : from->rows;
-    int result = ft_builder_new(schema, most_rows, &column->draft);
+    int result = ft_builder_new(schema, transform, most_rows, &column->draft);
     if (result == FT_OK && ft_builder_get_rows(column->draft)->obs_bytes != from->obs_bytes) {
         result = FT_INVALID;
     }
-    if (result == FT_OK) {
+    if (result == FT_OK && from->rows > 0) {
         result = ft_copy_rows(column, from, 0, from->rows, column->draft, what, codecs);
     }
     if (result != FT_OK) {
@@ -123,16 +127,53 @@ int ft_make_draft(ft_column *column, const ft_schema *schema, const ft_rows *fro
     return result;
 }
 
+int ft_make_draft(ft_column *column, const ft_schema *schema, const ft_rows *from, const ft_change *what, const ft_codecs *codecs) {
+    const int transform = from->transform == VALUES ? ft_find_transform(schema) : NO_TRANSFORM;
+    const int result = make_draft(column, schema, transform, from, what, codecs);
+    return result == FT_MANY_VALUES ? make_draft(column, schema, NO_TRANSFORM, from, what, codecs) : result;
+}
+
 void ft_discard_draft(ft_column *column) {
     ft_builder_free(column->draft);
     column->draft = NULL;
 }
 
 void ft_use_draft(ft_column *column) {
+    const int before = ft_builder_get_rows(column->open)->transform, after = ft_builder_get_rows(column->draft)->transform;
+    if (before == VALUES && after == NO_TRANSFORM) {
+        column->pause = column->next_pause;
+        column->next_pause = column->next_pause < LONGEST_PAUSE ? 2 * column->next_pause : LONGEST_PAUSE;
+    }
     ft_builder_free(column->open);
     column->open = column->draft;
     column->draft = NULL;
 }
+
+/* -- with a table of values, or without ----------------------------------------------------------------------------------- */
+
+/* A codec alone finds repeated elements by itself. */
+int ft_find_transform(const ft_schema *schema) {
+    return schema->method.references && ft_can_have_values(&schema->layout) ? VALUES : NO_TRANSFORM;
+}
+
+/* Have the open chunk be coded with another transform. */
+static int set_transform(ft_column *column, int transform, const ft_codecs *codecs) {
+    const int result = make_draft(column, &column->schema, transform, ft_builder_get_rows(column->open), NULL, codecs);
+    if (result == FT_OK) {
+        *ft_builder_get_doubt(column->draft) = *ft_builder_get_doubt(column->open);
+        ft_use_draft(column);
+    }
+    return result;
+}
+
+int ft_try_values(ft_column *column, const ft_codecs *codecs) {
+    const ft_rows *open = ft_builder_get_rows(column->open);
+    const int transform = ft_find_transform(&column->schema);
+    const bool now = open->rows == 0 && column->pause == 0 && open->transform != transform;
+    return now ? set_transform(column, transform, codecs) : FT_OK;
+}
+
+int ft_give_up_values(ft_column *column, const ft_codecs *codecs) { return set_transform(column, NO_TRANSFORM, codecs); }
 
 int ft_stage_again(ft_column *column, const ft_rows *from, ft_chunk *chunk, const ft_change *what, const ft_codecs *codecs) {
     int result = ft_make_draft(column, &column->schema, from, what, codecs);

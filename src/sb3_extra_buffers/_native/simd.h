@@ -118,6 +118,8 @@ static inline block load_block(const uint8_t *at) { return _mm256_loadu_si256((c
 static inline void store_block(uint8_t *at, block of) { _mm256_storeu_si256((__m256i *)(void *)at, of); }
 static inline block xor_blocks(block a, block b) { return _mm256_xor_si256(a, b); }
 static inline block and_blocks(block a, block b) { return _mm256_and_si256(a, b); }
+static inline block or_blocks(block a, block b) { return _mm256_or_si256(a, b); }
+static inline bool is_zero_block(block of) { return _mm256_testz_si256(of, of) != 0; }
 static inline block block_of(uint8_t value) { return _mm256_set1_epi8((char)value); }
 #else
 /* Compilers make vectors of this. */
@@ -141,6 +143,19 @@ static inline block and_blocks(block a, block b) {
         a.words[i] &= b.words[i];
     }
     return a;
+}
+static inline block or_blocks(block a, block b) {
+    for (int i = 0; i < BLOCK / 8; i++) {
+        a.words[i] |= b.words[i];
+    }
+    return a;
+}
+static inline bool is_zero_block(block of) {
+    uint64_t any = 0;
+    for (int i = 0; i < BLOCK / 8; i++) {
+        any |= of.words[i];
+    }
+    return any == 0;
 }
 static inline block block_of(uint8_t value) {
     block of;

@@ -124,6 +124,7 @@ class Measured:
     :param add_full_us: Likewise in the full buffer
     :param sample_us: Median microseconds of ``sample(32)``
     :param digest: Hash of sampled batches, all of their fields
+    :param usage: What the buffer says about the memory that its observations take, full; None for SB3's own
     """
 
     method: str | None
@@ -133,6 +134,7 @@ class Measured:
     add_full_us: float
     sample_us: float
     digest: str
+    usage: str | None = None
 
 
 def make_buffer(played: Played, rows: int, method: str | None, on_policy: bool = False) -> BaseBuffer:
@@ -173,6 +175,10 @@ def _stored_bytes(buffer: Any) -> int:
         return int(buffer.memory_usage().total_bytes)
     arrays = [buffer.observations, *([] if isinstance(buffer, RolloutBuffer) else [buffer.next_observations])]
     return sum(part.nbytes for held in arrays for part in (held.values() if isinstance(held, dict) else [held]))
+
+
+def _usage(buffer: Any) -> str | None:
+    return str(buffer.memory_usage()) if hasattr(buffer, "memory_usage") else None
 
 
 def rows_to_add(played: Played) -> int:
@@ -275,7 +281,7 @@ def measuring(
                 yield
 
     yield from fill(rows, 0)
-    stored = _stored_bytes(buffer)
+    stored, usage = _stored_bytes(buffer), _usage(buffer)
     digest = hashlib.sha256("".join(batch_digest(buffer, BATCH_SIZE, seed) for seed in range(_COMPARED_BATCHES)).encode())
     # A rollout is read when it is full, and only then overwritten; a replay buffer is read while that happens.
     if on_policy:
@@ -291,4 +297,5 @@ def measuring(
         add_full_us=median_microseconds(times[rows:]),
         sample_us=median_microseconds(sample_times),
         digest=digest.hexdigest(),
+        usage=usage,
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd, init_jit
 from sb3_extra_buffers.codecs._optional import install_hint
 from sb3_extra_buffers.compressed.choose import compressed_buffer_for, compressed_kwargs
-from sb3_extra_buffers.compressed.dtypes import find_buffer_dtypes
+from sb3_extra_buffers.compressed.file_loading import load_buffer
 from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
 from sb3_extra_buffers.compressed.prioritized import (
@@ -16,7 +16,7 @@ from sb3_extra_buffers.compressed.prioritized import (
 )
 from sb3_extra_buffers.compressed.replay import CompressedDictReplayBuffer, CompressedReplayBuffer
 from sb3_extra_buffers.compressed.rollout import CompressedDictRolloutBuffer, CompressedRolloutBuffer
-from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, StorageError, find_smallest_dtype
+from sb3_extra_buffers.storage import CompressedArray, MemoryUsage, StorageError, find_buffer_dtypes, find_smallest_dtype
 from sb3_extra_buffers.storage.freed_memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ __all__ = [
     "has_zstd",
     "init_jit",
     "keep_freed_memory",
+    "load_buffer",
 ]
 
 

@@ -23,21 +23,10 @@ FROM_ALGORITHM = frozenset(
 
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "sb3_extra_buffers.")
 # Those errors that can be made of a message alone.
-_SAID_AGAIN = (TypeError, ValueError, AttributeError, IndexError, KeyError, OverflowError, RuntimeError)
+_RAISED_AGAIN = (TypeError, ValueError, AttributeError, IndexError, KeyError, OverflowError, RuntimeError)
 # What only the one kind of algorithm hands over, and the kind of buffer that takes it.
-_TELLS_KIND = {"optimize_memory_usage": ("replay", "DQN, SAC"), "gae_lambda": ("rollout", "PPO, A2C")}
-_CHOOSES = "compressed_kwargs(algorithm_class, env) chooses the class for you"
-
-
-def check_mappings(**given: Any) -> None:
-    """
-    Refuse options that have to be dicts and are not.
-
-    :param given: The options by name; None is left out
-    """
-    for name, value in given.items():
-        if value is not None and not isinstance(value, Mapping):
-            raise TypeError(f"{name} must be a dict, not {value!r}")
+_KIND_BY_ARGUMENT = {"optimize_memory_usage": ("replay", "DQN, SAC"), "gae_lambda": ("rollout", "PPO, A2C")}
+_ADVICE = "compressed_kwargs(algorithm_class, env) chooses the class for you"
 
 
 def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> str:
@@ -51,13 +40,13 @@ def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> s
     """
     taken = inspect.signature(cls).parameters.keys()
     is_dict = isinstance(given.get("observation_space"), spaces.Dict)
-    for name, (kind, algorithms) in _TELLS_KIND.items():
+    for name, (kind, algorithms) in _KIND_BY_ARGUMENT.items():
         if name in given and name not in taken:
             prefix = "Gpu" if cls.__name__.startswith("Gpu") else "Compressed"
             right = f"{prefix}{'Dict' if is_dict else ''}{kind.capitalize()}Buffer"
             return (
                 f"{cls.__name__} is not a {kind} buffer, but was given {name!r}, as by {algorithms} and all algorithms that "
-                f"need one: use {right} or another {kind} buffer; {_CHOOSES}"
+                f"need one: use {right} or another {kind} buffer; {_ADVICE}"
             )
     unknown = given.keys() - taken
     if "hidden_state_shape" in unknown:
@@ -70,7 +59,7 @@ def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> s
     if "hidden_state_shape" in taken - given.keys():
         return (
             f"{cls.__name__} needs hidden_state_shape, which only CompressedRecurrentPPO hands over: use that in place of "
-            f"RecurrentPPO, and with other algorithms another buffer; {_CHOOSES}"
+            f"RecurrentPPO, and with other algorithms another buffer; {_ADVICE}"
         )
     return f"{cls.__name__}: {error}; it takes {', '.join(taken)}"
 
@@ -141,7 +130,7 @@ def check_space(cls: type, space: Any) -> None:
         check_goals(space)
     elif takes_dict(cls) != isinstance(space, spaces.Dict) and _is_known(cls):
         kind = "Dict observations only" if takes_dict(cls) else "observations that are not a Dict"
-        advice = f"use {twin}; {_CHOOSES}" if (twin := _twin(cls)) else _CHOOSES
+        advice = f"use {twin}; {_ADVICE}" if (twin := _twin(cls)) else _ADVICE
         raise ValueError(f"{cls.__name__} takes {kind}, but the observation space is {space}: {advice}")
 
 
@@ -178,7 +167,7 @@ def explain_step(error: Exception, n_envs: int, given: Mapping[str, Any]) -> Non
     :param n_envs: Number of environments
     :param given: What was to be stored, by name
     """
-    if type(error) in _SAID_AGAIN:
+    if type(error) in _RAISED_AGAIN:
         what = ", ".join(f"{name} {_form(value)}" for name, value in given.items())
         raise type(error)(
             f"this step cannot be stored, and the buffer is as it was: {error}. "

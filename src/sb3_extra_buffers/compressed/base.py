@@ -16,7 +16,8 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_extra_buffers.compressed.arguments import check_space, explain_arguments
 from sb3_extra_buffers.compressed.fields import Field
-from sb3_extra_buffers.compressed.options import DEFAULTS, DESCRIPTIONS, check_options, written_out
+from sb3_extra_buffers.compressed.files import SavedToFiles
+from sb3_extra_buffers.compressed.options import DEFAULTS, DESCRIPTIONS, check_options, signature_with_options
 from sb3_extra_buffers.compressed.saving import SavedAtOnce
 from sb3_extra_buffers.storage import MemoryUsage, StoreLock
 from sb3_extra_buffers.storage._core import PlainColumn, Table
@@ -42,7 +43,7 @@ def warn_of_untested_version(version: str) -> None:
 warn_of_untested_version(stable_baselines3.__version__)
 
 
-class TableBuffer(SavedAtOnce):
+class TableBuffer(SavedToFiles, SavedAtOnce):
     """
     Mixin for the buffers of SB3 and SB3-Contrib; put it before the buffer class.
 
@@ -64,7 +65,7 @@ class TableBuffer(SavedAtOnce):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__signature__ = written_out(cls.__init__, cls._option_defaults)  # type: ignore[attr-defined]
+        cls.__signature__ = signature_with_options(cls.__init__, cls._option_defaults)  # type: ignore[attr-defined]
         cls._copies_to_torch = cls.to_torch is not BaseBuffer.to_torch  # somebody else's may do anything with an array
         if cls.__doc__ and ":param dtypes:" not in cls.__doc__:
             cls.__doc__ = cls.__doc__.rstrip() + "\n" + cls._option_descriptions
@@ -78,7 +79,7 @@ class TableBuffer(SavedAtOnce):
                 raise TypeError(explain_arguments(cls, given, str(error))) from None
         return super().__new__(cls)
 
-    def _begin(
+    def _set_up(
         self, rows: int, space: spaces.Space[Any], action_space: spaces.Space[Any], device: Any, n_envs: int, options: Any
     ) -> None:
         """Do what all constructors begin with."""
@@ -146,7 +147,7 @@ class TableBuffer(SavedAtOnce):
 
     # -- values that go in ----------------------------------------------------------------------------------------------
 
-    def _observed(self, *views: Any) -> tuple[Any, ...]:
+    def _observation_values(self, *views: Any) -> tuple[Any, ...]:
         """Observations in the order of the table's values."""
         if self._fields[0].key is None:
             return views
@@ -185,7 +186,7 @@ class TableBuffer(SavedAtOnce):
     def _on_cpu(self) -> bool:
         return bool(getattr(self.device, "type", self.device) == "cpu")  # SB3 lets it be a string, too
 
-    def _finish(self, samples: Any, as_floats: bool = False) -> Any:
+    def _convert_samples(self, samples: Any, as_floats: bool = False) -> Any:
         """Apply ``normalize_images`` and ``output_dtype`` to samples."""
         as_floats = as_floats or self.output_dtype == "float"
         if not self.normalize_images and not as_floats:

@@ -17,11 +17,15 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 import sb3_extra_buffers
+from sb3_extra_buffers import compressed
 from sb3_extra_buffers.compressed.arguments import FROM_ALGORITHM, check_goals, no_such_option, takes_dict
 from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
 from sb3_extra_buffers.compressed.n_step import CompressedDictNStepReplayBuffer, CompressedNStepReplayBuffer
 from sb3_extra_buffers.compressed.replay import CompressedDictReplayBuffer, CompressedReplayBuffer
 from sb3_extra_buffers.compressed.rollout import CompressedDictRolloutBuffer, CompressedRolloutBuffer
+
+BufferPair = tuple[type[BaseBuffer], type[BaseBuffer]]
+"""A class, and the one for Dict observations."""
 
 _HER_OPTIONS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}
 _PRIORITY_OPTIONS = {"alpha", "beta", "eps"}
@@ -44,13 +48,14 @@ def compressed_buffer_for(
     :return: The class, and what to pass as ``replay_buffer_kwargs`` or ``rollout_buffer_kwargs``
     """
     kwargs = dict(options)
+    is_dict = isinstance(observation_space, spaces.Dict)
     find_elsewhere = _finder_for(kwargs)
     if find_elsewhere is not None and _is_subclass(algorithm_class, (OffPolicyAlgorithm, OnPolicyAlgorithm)):
         buffer_class = find_elsewhere(algorithm_class, observation_space)
     elif _is_subclass(algorithm_class, OffPolicyAlgorithm):
-        buffer_class = _replay_class(algorithm_class, observation_space, kwargs)
+        buffer_class = _replay_classes(algorithm_class, observation_space, kwargs)[is_dict]
     elif _is_subclass(algorithm_class, OnPolicyAlgorithm):
-        buffer_class = _rollout_class(algorithm_class, observation_space)
+        buffer_class = _rollout_classes(algorithm_class)[is_dict]
     elif _is_subclass(algorithm_class, BaseAlgorithm):
         raise TypeError(f"{algorithm_class.__name__} has no buffer of observations, so there is nothing to compress")
     else:
@@ -104,9 +109,8 @@ def _is_subclass(cls: Any, parent: type | tuple[type, ...]) -> bool:
     return isinstance(cls, type) and issubclass(cls, parent)
 
 
-def _replay_class(algorithm_class: type, space: spaces.Space[Any], kwargs: dict[str, Any]) -> type[BaseBuffer]:
-    is_dict = isinstance(space, spaces.Dict)
-    own: tuple[type[BaseBuffer], type[BaseBuffer]] | None = getattr(algorithm_class, "compressed_buffers", None)
+def _replay_classes(algorithm_class: type, space: spaces.Space[Any], kwargs: dict[str, Any]) -> BufferPair:
+    own: BufferPair | None = getattr(algorithm_class, "compressed_buffers", None)
     if kwargs.get("n_steps") == 1:  # as in SB3: not n-step
         del kwargs["n_steps"]
         kwargs.pop("gamma", None)
@@ -116,31 +120,25 @@ def _replay_class(algorithm_class: type, space: spaces.Space[Any], kwargs: dict[
             raise ValueError("HER and n-step returns cannot be combined")
         if own is not None:
             raise ValueError(f"HER and {algorithm_class.__name__} cannot be combined: it needs a {own[1].__name__}")
-        return CompressedHerReplayBuffer
+        return CompressedHerReplayBuffer, CompressedHerReplayBuffer
     if own is not None:
-        return own[1] if is_dict else own[0]
-    if _PRIORITY_OPTIONS & kwargs.keys():
-        names = ", ".join(map(repr, sorted(_PRIORITY_OPTIONS & kwargs.keys())))
+        return own
+    if priority_options := sorted(_PRIORITY_OPTIONS & kwargs.keys()):
         raise TypeError(
-            f"{algorithm_class.__name__} uses no priorities, so it has no {names}; "
+            f"{algorithm_class.__name__} uses no priorities, so it has no {', '.join(map(repr, priority_options))}; "
             "use sb3_extra_buffers.training_utils.prioritized_dqn.PrioritizedDQN, which is DQN that does"
         )
     if "n_steps" in kwargs:
-        return CompressedDictNStepReplayBuffer if is_dict else CompressedNStepReplayBuffer
-    return CompressedDictReplayBuffer if is_dict else CompressedReplayBuffer
+        return CompressedNStepReplayBuffer, CompressedDictNStepReplayBuffer
+    return CompressedReplayBuffer, CompressedDictReplayBuffer
 
 
-def _rollout_class(algorithm_class: type, space: spaces.Space[Any]) -> type[BaseBuffer]:
-    is_dict = isinstance(space, spaces.Dict)
+def _rollout_classes(algorithm_class: type) -> BufferPair:
     if _is_contrib(algorithm_class, "MaskablePPO"):
-        from sb3_extra_buffers.compressed import contrib
-
-        return contrib.CompressedMaskableDictRolloutBuffer if is_dict else contrib.CompressedMaskableRolloutBuffer
+        return compressed.CompressedMaskableRolloutBuffer, compressed.CompressedMaskableDictRolloutBuffer
     if _is_contrib(algorithm_class, "RecurrentPPO"):
-        from sb3_extra_buffers.compressed import contrib
-
-        return contrib.CompressedRecurrentDictRolloutBuffer if is_dict else contrib.CompressedRecurrentRolloutBuffer
-    return CompressedDictRolloutBuffer if is_dict else CompressedRolloutBuffer
+        return compressed.CompressedRecurrentRolloutBuffer, compressed.CompressedRecurrentDictRolloutBuffer
+    return CompressedRolloutBuffer, CompressedDictRolloutBuffer
 
 
 def _is_contrib(algorithm_class: type, name: str) -> bool:
@@ -150,11 +148,8 @@ def _is_contrib(algorithm_class: type, name: str) -> bool:
 
 
 def _has_fixed_buffer(algorithm_class: type) -> bool:
-    if not _is_contrib(algorithm_class, "RecurrentPPO"):
-        return False
-    from sb3_extra_buffers.compressed.contrib import CompressedRecurrentPPO
-
-    return not issubclass(algorithm_class, CompressedRecurrentPPO)
+    is_recurrent = _is_contrib(algorithm_class, "RecurrentPPO")
+    return is_recurrent and not issubclass(algorithm_class, compressed.CompressedRecurrentPPO)
 
 
 def _check_options(buffer_class: type[BaseBuffer], kwargs: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -71,6 +71,12 @@ class _Maskable(TableRollout):
         state = super()._state_to_save()
         del state["_mask_column"]
         return state
+
+    def _more_to_save(self) -> dict[str, Any]:
+        bits = self.action_masks.bits
+        if self.generator_ready:
+            bits = bits.reshape(self.n_envs, self.buffer_size, -1).swapaxes(0, 1)
+        return {**super()._more_to_save(), "action_masks": bits}
 
 
 class CompressedMaskableRolloutBuffer(_Maskable, MaskableRolloutBuffer):  # type: ignore[misc]
@@ -146,7 +152,26 @@ class _Recurrent(TableRollout):
             for critic, actor in self._shared.items():
                 setattr(self, critic, getattr(self, actor))
             theirs: Any = super(TableRollout, self)
-            return self._finish(theirs._get_samples(*args, **kwargs), ALL_FLOATS)
+            return self._convert_samples(theirs._get_samples(*args, **kwargs), ALL_FLOATS)
+
+    def _values_to_save(self) -> dict[str, Any]:
+        return {**super()._values_to_save(), "shared": list(self._shared)}
+
+    def _take_values(self, values: Mapping[str, Any]) -> None:
+        super()._take_values(values)
+        for critic, actor in _STATE_PAIRS:
+            if critic not in values["shared"]:
+                self.__dict__[critic] = np.zeros_like(getattr(self, actor))
+                self._shared.pop(critic)
+
+    def _columns_to_save(self) -> dict[str, Any]:
+        return {name: part for name, part in super()._columns_to_save().items() if name not in self._shared}
+
+    def _by_rows(self, name: str, array: Any) -> Any:
+        if name not in _STATES or not self.generator_ready or name in self._shared:
+            return super()._by_rows(name, array)
+        layers, hidden = array.shape[1:]
+        return array.reshape(self.n_envs, self.buffer_size, layers, hidden).swapaxes(0, 1).swapaxes(1, 2)
 
 
 class CompressedRecurrentRolloutBuffer(_Recurrent, RecurrentRolloutBuffer):  # type: ignore[misc]

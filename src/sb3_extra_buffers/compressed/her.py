@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from sb3_extra_buffers.storage.valid_slots import ValidSlots
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sb3_extra_buffers.compressed.options import CompressionOptions
+    from sb3_extra_buffers.compressed.options import ReplayOptions
 
 
 class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
@@ -30,6 +31,10 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     Small keys (goals, vectors) are stored as they are. ``optimize_memory_usage`` is accepted and has no effect. There is no
     dict for every slot, as in SB3, and no look at every slot for every sample.
     """
+
+    _makes_more: ClassVar[bool] = True
+    _handed_in: ClassVar[tuple[str, ...]] = ("env",)
+    _changing: ClassVar[tuple[str, ...]] = ("ep_start", "ep_length")
 
     def __init__(
         self,
@@ -44,7 +49,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         n_sampled_goal: int = 4,
         goal_selection_strategy: GoalSelectionStrategy | str = "future",
         copy_info_dict: bool = False,
-        **options: Unpack[CompressionOptions],
+        **options: Unpack[ReplayOptions],
     ) -> None:
         what = buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage
         super().__init__(*what, handle_timeout_termination, **options)
@@ -61,6 +66,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         if copy_info_dict:
             self.infos = np.full(shape, {}, dtype=object)
         self._prepare()
+        self._open_ring()
 
     def _prepare(self) -> None:
         self._valid = ValidSlots(self.ep_length)
@@ -79,6 +85,44 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     def _take_saved_state(self, state: dict[str, Any]) -> None:
         super()._take_saved_state(state)
         self._prepare()
+
+    def _argument(self, name: str) -> Any:
+        value = super()._argument(name)
+        if name == "goal_selection_strategy":
+            return next(key for key, strategy in KEY_TO_GOAL_STRATEGY.items() if strategy is value)
+        return value
+
+    def _values_to_save(self) -> dict[str, Any]:
+        return {**super()._values_to_save(), "current_ep_start": self._current_ep_start.tolist()}
+
+    def _take_values(self, values: Mapping[str, Any]) -> None:
+        super()._take_values(values)
+        starts = values["current_ep_start"]
+        if not all(type(start) is int and 0 <= start < self.buffer_size for start in starts) or len(starts) != self.n_envs:
+            raise ValueError(f"episodes that begin at {starts!r}")
+        self._current_ep_start = np.array(starts, np.int64)
+
+    def _more_to_save(self) -> dict[str, Any]:
+        infos = {"infos": self.infos} if self.copy_info_dict else {}
+        return {"ep_start": self.ep_start, "ep_length": self.ep_length, **infos}
+
+    def _take_more(self, more: Mapping[str, Any]) -> None:
+        for array, most in ((self.ep_start, self.buffer_size - 1), (self.ep_length, self.buffer_size)):
+            used = array[: self.size()]
+            if not used.size or (used.min() >= 0 and used.max() <= most):
+                continue
+            raise ValueError(f"episodes do not fit {self.buffer_size} rows")
+        self._prepare()
+
+    def _leave_out(self, lost: npt.NDArray[np.bool_], empty: Any) -> tuple[Any, int]:
+        """Take out all episodes that have lost rows: nothing is drawn from there before the next lap."""
+        rows, sampled = self.buffer_size, self.ep_length > 0
+        before = np.concatenate(([0], np.cumsum(np.concatenate((lost, lost)))))  # lost rows before each, over two laps
+        self.ep_length[before[self.ep_start + self.ep_length] > before[self.ep_start]] = 0
+        ends = np.where(self._current_ep_start <= self.pos, self.pos, self.pos + rows)
+        self._current_ep_start[before[ends] > before[self._current_ep_start]] = self.pos
+        self._prepare()
+        return self, int(max(lost.sum(), (sampled & (self.ep_length == 0)).any(axis=1).sum()))
 
     # -- adding ---------------------------------------------------------------------------------------------------------
 
@@ -99,7 +143,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         # the length of one that has just ended may be there already.
         for env in np.flatnonzero((self.ep_length[row] > 0) & (self._current_ep_start == starts)).tolist():
             end = int(self.ep_start[row, env] + self.ep_length[row, env])
-            self._touch(row, end)
+            self._valid.mark_changed(row, end)
             self.ep_length[np.arange(row, end) % self.buffer_size, env] = 0
         self.ep_start[row] = starts
         if self.copy_info_dict:
@@ -108,16 +152,9 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
             if done[env]:
                 self._compute_episode_length(env)
 
-    def _touch(self, start: int, end: int) -> None:
-        """Say that the lengths in these rows change; ``end`` may lie past the end of the ring."""
-        last = min(end, self.buffer_size) * self.n_envs - 1
-        self._valid.touch(start * self.n_envs, last)
-        if end > self.buffer_size:
-            self._valid.touch(0, (end - self.buffer_size) * self.n_envs - 1)
-
     def _compute_episode_length(self, env_idx: int) -> None:
         start = int(self._current_ep_start[env_idx])
-        self._touch(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
+        self._valid.mark_changed(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
         super()._compute_episode_length(env_idx)
 
     def truncate_last_trajectory(self) -> None:
@@ -137,9 +174,9 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         """
         with self._lock:
             n_valid = self._valid.count()
-            if n_valid == 0 or not self._joins:
+            if n_valid == 0 or not self._reads_at_once:
                 samples = HerReplayBuffer.sample(self, batch_size, env)  # with none it says what is wrong
-                return self._finish(samples)  # type: ignore[no-any-return]
+                return self._convert_samples(samples)  # type: ignore[no-any-return]
             # Draws as SB3 does from the list of all valid slots. Of what was drawn SB3 reads and converts the real
             # transitions, then the virtual ones, and joins the tensors; all of them are read at once here, in that order.
             slots = self._valid.take(np.random.choice(n_valid, size=batch_size, replace=True))
@@ -152,16 +189,16 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
             if self.copy_info_dict:
                 infos = copy.deepcopy(self.infos[rows[virtual], envs[virtual]])
         arrays = reading.finish()
-        obs, next_obs = self._pair(arrays)
+        obs, next_obs = self._both_observations(arrays)
         actions, rewards, dones, timeouts = arrays[self._n_observed :]
         obs["desired_goal"][virtual] = next_obs["desired_goal"][virtual] = goals
         rewards[virtual] = self._virtual_rewards(next_obs["achieved_goal"][virtual], goals, infos)
         final = (dones * (1 - timeouts)).reshape(-1, 1)
         rewards = self._normalize_reward(rewards.reshape(-1, 1), env)
-        return self._finish(self._as_samples(env, obs, actions, next_obs, final, rewards))  # type: ignore[no-any-return]
+        return self._convert_samples(self._as_samples(env, obs, actions, next_obs, final, rewards))  # type: ignore[no-any-return]
 
     @property
-    def _joins(self) -> bool:
+    def _reads_at_once(self) -> bool:
         """Whether real and virtual transitions can be read at once: nobody reads them otherwise, and goals are alike."""
         cls, goals = type(self), self.observation_space.spaces
         return (

@@ -17,7 +17,7 @@ from sb3_extra_buffers.storage.errors import refuse_earlier
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sb3_extra_buffers.compressed.options import CompressionOptions
+    from sb3_extra_buffers.compressed.options import ReplayOptions
 
 __getattr__ = refuse_earlier("_Columns")
 
@@ -40,7 +40,7 @@ class TableNStep(TableReplay):
         *,
         n_steps: int = 3,
         gamma: float = 0.99,
-        **options: Unpack[CompressionOptions],
+        **options: Unpack[ReplayOptions],
     ) -> None:
         self.n_steps, self.gamma = n_steps, gamma
         what = buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from sb3_extra_buffers.compressed.arguments import check_mappings, explain_arguments
+from sb3_extra_buffers.compressed.arguments import explain_arguments
 
 
 class CompressionOptions(TypedDict, total=False):
@@ -18,6 +18,14 @@ class CompressionOptions(TypedDict, total=False):
     decompression_kwargs: Mapping[str, Any] | None
     normalize_images: bool
     output_dtype: str
+
+
+class ReplayOptions(CompressionOptions, total=False):
+    """Options of compressed replay buffers."""
+
+    storage_dir: str | None
+    max_memory: int | str | None
+    durability: str
 
 
 class RolloutOptions(CompressionOptions, total=False):
@@ -35,6 +43,7 @@ DEFAULTS: dict[str, Any] = {
     "normalize_images": False,
     "output_dtype": "raw",
 }
+REPLAY_DEFAULTS: dict[str, Any] = {**DEFAULTS, "storage_dir": None, "max_memory": None, "durability": "chunk"}
 ROLLOUT_DEFAULTS: dict[str, Any] = {**DEFAULTS, "prefetch": False, "keep_freed_memory": True}
 
 DESCRIPTIONS = """
@@ -46,6 +55,14 @@ DESCRIPTIONS = """
     :param normalize_images: Divide sampled images by 255 (then tell the policy ``normalize_images=False``)
     :param output_dtype: ``"raw"`` samples observations as they are, ``"float"`` as float32
 """
+REPLAY_DESCRIPTIONS = (
+    DESCRIPTIONS
+    + """    :param storage_dir: Keep a ring on disk in this directory, and go on with the one that is there; None for none
+    :param max_memory: Bytes of compressed observations that stay in the memory of the process while there is a
+        ``storage_dir``, such as ``"2GB"``; all others are mapped from disk. By default that is all of them
+    :param durability: ``"chunk"``: a crash loses the rows since the last full chunk; ``"full"``: those of the last second
+"""
+)
 ROLLOUT_DESCRIPTIONS = (
     DESCRIPTIONS
     + """    :param prefetch: Decode the next minibatch on a thread while the caller trains on this one. The minibatches are
@@ -72,11 +89,13 @@ def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, An
     options = {**defaults, **given}
     if options.get("output_dtype", "raw") not in ("raw", "float"):
         raise ValueError(f"output_dtype is {options['output_dtype']!r}; allowed: 'raw', 'float'")
-    check_mappings(**{name: options.get(name) for name in ("dtypes", "compression_kwargs", "decompression_kwargs")})
+    for name in ("dtypes", "compression_kwargs", "decompression_kwargs"):
+        if options.get(name) is not None and not isinstance(options[name], Mapping):
+            raise TypeError(f"{name} must be a dict, not {options[name]!r}")
     return options
 
 
-def written_out(function: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
+def signature_with_options(function: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
     """
     Make the signature of a constructor in which options stand one by one, as editors and messages show it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,19 +18,29 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
 from sb3_extra_buffers.compressed.n_step import TableNStep
+from sb3_extra_buffers.compressed.options import REPLAY_DESCRIPTIONS
 from sb3_extra_buffers.compressed.replay import Integers, TableReplay
+from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.sum_tree import SumTree
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sb3_extra_buffers.compressed.options import CompressionOptions
+    from sb3_extra_buffers.compressed.options import ReplayOptions
 
 ANNEALED_BETA: LinearSchedule = LinearSchedule(0.4, 1.0, end_fraction=1.0)
 """From 0.4 to 1 over the training, as in the paper."""
 
 # Between these no stored transition becomes unreachable and no sum of the tree overflows.
 SMALLEST_SHARE, LARGEST_SHARE = 1e-300, 1e280
+
+DESCRIPTIONS_OF_PRIORITIES = f"""
+    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
+    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
+        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
+    :param eps: Added to each priority, so that no transition is ever forgotten
+    :param n_steps: Number of steps to accumulate rewards for; 1 by default
+    :param gamma: Discount factor of these returns; not used with ``n_steps=1``{REPLAY_DESCRIPTIONS}"""
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
@@ -51,6 +61,10 @@ class PrioritizedReplayBufferSamples(NamedTuple):
 class TablePrioritized(TableNStep):
     """Mixin for replay buffers with priorities, over one step or more."""
 
+    _makes_more: ClassVar[bool] = True
+    _handed_in: ClassVar[tuple[str, ...]] = ("beta",)
+    _option_descriptions: ClassVar[str] = DESCRIPTIONS_OF_PRIORITIES
+
     def __init__(
         self,
         buffer_size: int,
@@ -66,7 +80,7 @@ class TablePrioritized(TableNStep):
         alpha: float = 0.6,
         beta: float | Schedule = ANNEALED_BETA,
         eps: float = 1e-6,
-        **options: Unpack[CompressionOptions],
+        **options: Unpack[ReplayOptions],
     ) -> None:
         if not 0 <= alpha < math.inf:
             raise ValueError(f"alpha is {alpha}; it must be a finite number, 0 or more")
@@ -82,6 +96,7 @@ class TablePrioritized(TableNStep):
         self.beta = beta(1.0) if callable(beta) else beta
         self._highest_share = 1.0
         self._tree = SumTree(self.buffer_size * self.n_envs)
+        self._open_ring()
 
     @property
     def beta(self) -> float:
@@ -129,7 +144,7 @@ class TablePrioritized(TableNStep):
             indices = self._tree.sample(batch_size)
             shares = self._tree.leaves[indices]
             read = self._begin_samples(*np.divmod(indices, self.n_envs), env)
-        samples = self._finish(read())
+        samples = self._convert_samples(read())
         # (N * P(i)) ** -beta over the highest of the batch: the number of transitions and the total cancel out.
         weights = ((shares.min() / shares) ** self.beta).astype(np.float32).reshape(-1, 1)
         return PrioritizedReplayBufferSamples(**samples._asdict(), weights=self._tensor(weights), indices=indices)
@@ -169,6 +184,43 @@ class TablePrioritized(TableNStep):
             self._tree.set(numbers, shares)
             self._highest_share = max(self._highest_share, float(shares.max()))
 
+    def _argument(self, name: str) -> Any:
+        if name != "beta":
+            return super()._argument(name)
+        schedule = None if self._beta_schedule is None else self._beta_schedule.var
+        if type(schedule) is LinearSchedule:
+            return schedule.start, schedule.end, schedule.end_fraction
+        return self.beta if schedule is None else None
+
+    @classmethod
+    def _arguments_from_file(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        beta = arguments.get("beta")
+        if beta is None:
+            raise StorageError(
+                "beta of this buffer follows a function, which no file can hold; hand it to load() as beta, or a number"
+            )
+        return {**arguments, "beta": LinearSchedule(*map(float, beta)) if isinstance(beta, tuple) else beta}
+
+    def _values_to_save(self) -> dict[str, Any]:
+        return {**super()._values_to_save(), "beta": self.beta, "highest_share": self._highest_share}
+
+    def _take_values(self, values: Mapping[str, Any]) -> None:
+        super()._take_values(values)
+        self.beta, highest = float(values["beta"]), float(values["highest_share"])
+        if not SMALLEST_SHARE <= highest <= LARGEST_SHARE:
+            raise ValueError(f"{highest} is not a priority")
+        self._highest_share = highest
+
+    def _more_to_save(self) -> dict[str, Any]:
+        return {**super()._more_to_save(), "priorities": self.priorities}
+
+    def _more_to_fill(self) -> dict[str, Any]:
+        return {**super()._more_to_fill(), "priorities": np.zeros((self.buffer_size, self.n_envs))}
+
+    def _take_more(self, more: Mapping[str, Any]) -> None:
+        shares = more["priorities"][: self.size()].reshape(-1)
+        self._tree.set(np.arange(len(shares)), shares)
+
     def reset(self) -> None:
         """Forget all transitions and their priorities, in one step."""
         new = {"pos": 0, "full": False, "_tree": SumTree(self.buffer_size * self.n_envs), "_highest_share": 1.0}
@@ -179,13 +231,6 @@ class TablePrioritized(TableNStep):
 class PrioritizedReplayBuffer(TablePrioritized, NStepReplayBuffer):  # type: ignore[misc]
     """
     SB3's buffer with priorities: ``ReplayBuffer`` with ``n_steps=1``, else ``NStepReplayBuffer``. Not compressed.
-
-    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
-    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
-        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
-    :param eps: Added to each priority, so that no transition is ever forgotten
-    :param n_steps: Number of steps to accumulate rewards for
-    :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
 
     raw_below: ClassVar[int] = sys.maxsize
@@ -197,13 +242,6 @@ class CompressedPrioritizedReplayBuffer(PrioritizedReplayBuffer):
 
     It takes the arguments of ``ReplayBuffer`` and those below. Each transition, that is each row of each environment, has
     a priority of its own: new ones get the highest so far, ``update_priorities`` sets it after that.
-
-    :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
-    :param beta: How much the importance weights correct for that: 0 not at all, 1 fully. A number, or a function of the
-        progress remaining (from 1 to 0) that ``update_beta`` calls; from 0.4 to 1 by default
-    :param eps: Added to each priority, so that no transition is ever forgotten
-    :param n_steps: Number of steps to accumulate rewards for; 1 by default
-    :param gamma: Discount factor of these returns; not used with ``n_steps=1``
     """
 
     raw_below: ClassVar[int] = TableReplay.raw_below

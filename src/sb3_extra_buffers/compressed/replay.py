@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,12 +15,15 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_extra_buffers.compressed.arguments import explain_step
 from sb3_extra_buffers.compressed.base import TableBuffer
+from sb3_extra_buffers.compressed.files import WHERE
+from sb3_extra_buffers.compressed.options import REPLAY_DEFAULTS, REPLAY_DESCRIPTIONS
+from sb3_extra_buffers.compressed.rings import RingOnDisk
 from sb3_extra_buffers.storage._core import PlainColumn
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sb3_extra_buffers.compressed.options import CompressionOptions
+    from sb3_extra_buffers.compressed.options import ReplayOptions
 
 Integers = npt.NDArray[np.int64]
 
@@ -28,8 +31,13 @@ Integers = npt.NDArray[np.int64]
 class TableReplay(TableBuffer):
     """Mixin for replay buffers."""
 
+    _option_defaults: ClassVar[Mapping[str, Any]] = REPLAY_DEFAULTS
+    _option_descriptions: ClassVar[str] = REPLAY_DESCRIPTIONS
     _views: ClassVar[int] = 2
     _wraps: ClassVar[bool] = True
+    _makes_more: ClassVar[bool] = False
+    """Whether the constructor of a subclass of ours goes on after this one's, and calls ``_open_ring`` at last."""
+    _ring: RingOnDisk | None = None
 
     actions: npt.NDArray[Any]
     rewards: npt.NDArray[np.float32]
@@ -45,10 +53,10 @@ class TableReplay(TableBuffer):
         n_envs: int = 1,
         optimize_memory_usage: bool = False,
         handle_timeout_termination: bool = True,
-        **options: Unpack[CompressionOptions],
+        **options: Unpack[ReplayOptions],
     ) -> None:
         rows = max(buffer_size // n_envs, 1)
-        self._begin(rows, observation_space, action_space, device, n_envs, options)
+        self._set_up(rows, observation_space, action_space, device, n_envs, options)
         # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
         self.optimize_memory_usage = False
         self.handle_timeout_termination = handle_timeout_termination
@@ -56,6 +64,29 @@ class TableReplay(TableBuffer):
         self.actions = np.zeros((*shape, self.action_dim), dtype=ReplayBuffer._maybe_cast_dtype(action_space.dtype))
         self.rewards, self.dones, self.timeouts = (np.zeros(shape, np.float32) for _ in range(3))
         self._build_table()
+        if not self._makes_more:
+            self._open_ring()
+
+    def _open_ring(self) -> None:
+        """Keep a ring on disk from now on, if there is to be one."""
+        where, *more = (self._options[name] for name in WHERE)
+        self._ring = None if where is None else RingOnDisk(self, where, *more)
+
+    def flush(self) -> None:
+        """Bring the ring on disk up to date, and wait for that; does nothing without ``storage_dir``."""
+        if self._ring is not None:
+            self._ring.flush()
+
+    def close(self) -> None:
+        """Bring the ring on disk up to date, and leave it to others; the buffer stays as it is, in memory."""
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+
+    def _state_to_save(self) -> dict[str, Any]:
+        state = super()._state_to_save()
+        state.pop("_ring", None)  # a copy is no second writer
+        return state
 
     def _plain_columns(self) -> dict[str, PlainColumn]:
         names = ("rewards", "dones", "timeouts")
@@ -73,13 +104,17 @@ class TableReplay(TableBuffer):
         :param infos: What else environments told
         """
         with self._lock:
+            if self._ring is not None:
+                self._ring.raise_error()
             table, row, values = self._table, self.pos, None
             before, given = table.appended, (action, reward, done, infos)
-            observed = self._observed(obs, next_obs)
+            observed = self._observation_values(obs, next_obs)
             try:
                 values = self._values(*given)
                 table.append((*observed, *values), self.__dict__)
                 self._note_added(row, *given)
+                if self._ring is not None:
+                    self._ring.note_row(table.appended)
             except BaseException as error:
                 if table.appended != before:  # it has happened, and is made whole
                     self._note_added(row, *given)
@@ -113,7 +148,7 @@ class TableReplay(TableBuffer):
             if not (self.pos or self.full):
                 raise ValueError("cannot sample from an empty buffer: add transitions first")
             rows = np.random.randint(0, self.buffer_size if self.full else self.pos, size=batch_size)
-        return self._finish(self._get_samples(rows, env=env))
+        return self._convert_samples(self._get_samples(rows, env=env))
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
         return self._begin_samples(batch_inds, np.random.randint(0, high=self.n_envs, size=(len(batch_inds),)), env)()
@@ -126,7 +161,7 @@ class TableReplay(TableBuffer):
     def _samples(self, arrays: tuple[Any, ...], env: VecNormalize | None) -> Any:
         """Make samples of all values of rows."""
         actions, rewards, dones, timeouts = arrays[self._n_observed :]
-        obs, next_obs = self._pair(arrays)
+        obs, next_obs = self._both_observations(arrays)
         # Only dones that are not due to time-outs.
         final = (dones * (1 - timeouts)).reshape(-1, 1)
         return self._as_samples(env, obs, actions, next_obs, final, self._normalize_reward(rewards.reshape(-1, 1), env))
@@ -137,9 +172,28 @@ class TableReplay(TableBuffer):
         kind = ReplayBufferSamples if self._fields[0].key is None else DictReplayBufferSamples
         return kind(*map(self._tensor, data))
 
-    def _pair(self, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
+    def _both_observations(self, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
         """Observations and what followed, of all values of rows."""
         return self._arrays_by_key(arrays[: self._n_observed : 2]), self._arrays_by_key(arrays[1 : self._n_observed : 2])
+
+    def _leave_out(self, lost: npt.NDArray[np.bool_], empty: Any) -> tuple[Any, int]:
+        """Move what is left to an empty buffer. Where rows are missing, an episode ends as if by a time-out."""
+        used = np.arange(self.pos, self.pos + self.buffer_size) % self.buffer_size if self.full else np.arange(self.pos)
+        left = used[~lost[used]]
+        envs = np.arange(self.n_envs)
+        for row in left:
+            reading = self._table.begin_read(np.full(self.n_envs, row), envs, None, self.__dict__)
+            empty._table.append(reading.finish(), empty.__dict__)
+        more, moved = self._more_to_save(), empty._more_to_fill()
+        for name, array in more.items():
+            moved[name][: len(left)] = array[left]
+        empty._take_values({**self._values_to_save(), "pos": empty.pos, "full": empty.full})
+        empty._take_more(moved)
+        gaps = np.flatnonzero(np.diff(left) % self.buffer_size != 1)
+        goes_on = empty.dones[gaps] == 0
+        empty.dones[gaps] = 1
+        empty.timeouts[gaps] += goes_on
+        return empty, len(used) - len(left)
 
 
 class CompressedReplayBuffer(TableReplay, ReplayBuffer):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from sb3_extra_buffers.compressed.options import RolloutOptions
 
-_RESET = "the rollout was reset before all of its minibatches were read; call get() again"
-_STEP = ("action", "reward", "episode_start", "value", "log_prob")
+_WAS_RESET = "the rollout was reset before all of its minibatches were read; call get() again"
+_STEP_NAMES = ("action", "reward", "episode_start", "value", "log_prob")
 # SB3 2.7.0 keeps, and samples, all observations and actions of a rollout as float32; later versions as they are.
 ALL_FLOATS = RolloutBuffer(1, spaces.Box(0, 1, (1,), np.uint8), spaces.Discrete(2), "cpu").observations.dtype == np.float32
 
@@ -60,7 +60,7 @@ class TableRollout(TableBuffer):
         n_envs: int = 1,
         **options: Unpack[RolloutOptions],
     ) -> None:
-        self._begin(buffer_size, observation_space, action_space, device, n_envs, options)
+        self._set_up(buffer_size, observation_space, action_space, device, n_envs, options)
         self.gae_lambda, self.gamma = gae_lambda, gamma
         self.prefetch: bool = self._options.get("prefetch", False)
         self.__dict__.update(self._fresh_attributes())
@@ -103,13 +103,13 @@ class TableRollout(TableBuffer):
             if self.pos >= self.buffer_size:
                 raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
             given, values = (action, reward, episode_start, value, log_prob), None
-            observed = self._observed(obs)
+            observed = self._observation_values(obs)
             try:
                 values = self._values(*given, **more)
                 self._table.append((*observed, *values), self.__dict__)
             except Exception as error:
                 if values is None or self._table.failed >= self._n_observed:
-                    explain_step(error, self.n_envs, dict(zip(_STEP, given, strict=True)) | more)
+                    explain_step(error, self.n_envs, dict(zip(_STEP_NAMES, given, strict=True)) | more)
                 raise
 
     def _values(self, *given: Any, **more: Any) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ class TableRollout(TableBuffer):
     def _each_batch(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
         with self._lock:  # SB3 flattens its arrays now
             if not self.full:
-                raise RuntimeError(_RESET)
+                raise RuntimeError(_WAS_RESET)
             batch = next(batches, None)
         while batch is not None:
             yield batch
@@ -147,7 +147,7 @@ class TableRollout(TableBuffer):
 
     def _refuse_if_reset(self) -> None:
         if not (self.full and self.generator_ready):
-            raise RuntimeError(_RESET)
+            raise RuntimeError(_WAS_RESET)
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
         with self._lock:
@@ -159,7 +159,7 @@ class TableRollout(TableBuffer):
             data = [column[batch_inds].flatten() for column in floats]
         actions = actions.astype(np.float32, copy=False) if self._samples_floats else actions
         obs = self._arrays_by_key(reading.finish())
-        return self._finish(self._samples(*map(self._tensor, (obs, actions, *data))), ALL_FLOATS)
+        return self._convert_samples(self._samples(*map(self._tensor, (obs, actions, *data))), ALL_FLOATS)
 
     def _samples(self, *tensors: Any) -> Any:
         return (RolloutBufferSamples if self._fields[0].key is None else DictRolloutBufferSamples)(*tensors)
@@ -171,6 +171,21 @@ class TableRollout(TableBuffer):
             observations = self.observations
             is_dict = isinstance(observations, dict)
             self.observations = {k: flat(part) for k, part in observations.items()} if is_dict else flat(observations)
+
+    def _columns_to_save(self) -> dict[str, Any]:
+        return {name: self._by_rows(name, part) for name, part in super()._columns_to_save().items()}
+
+    def _more_to_save(self) -> dict[str, Any]:
+        return {name: self._by_rows(name, getattr(self, name)) for name in ("returns", "advantages")}
+
+    def _by_rows(self, name: str, array: Any) -> Any:
+        """An array as it was before ``get`` has put one environment after the other."""
+        if not self.generator_ready or (shape := np.shape(self._fresh_attributes().get(name, array))) == np.shape(array):
+            return array
+        return array.reshape(self.n_envs, self.buffer_size, *np.shape(array)[1:]).swapaxes(0, 1).reshape(shape)
+
+    def _leave_out(self, lost: npt.NDArray[np.bool_], empty: Any) -> tuple[Any, int]:
+        return empty, self.pos  # a rollout with a gap is none
 
 
 class CompressedRolloutBuffer(TableRollout, RolloutBuffer):

@@ -53,10 +53,10 @@ class GpuBuffer(TableBuffer):
     _fields: list[DeviceField]  # type: ignore[assignment]
     _table: Any
 
-    def _begin(
+    def _set_up(
         self, rows: int, space: spaces.Space[Any], action_space: spaces.Space[Any], device: Any, n_envs: int, options: Any
     ) -> None:
-        super()._begin(rows, space, action_space, device, n_envs, options)
+        super()._set_up(rows, space, action_space, device, n_envs, options)
         self.compression_method: str = self._options["compression_method"]
         where = self._options.pop("buffer_device")
         self.buffer_device = th.device(self.device) if where is None else get_device(where)

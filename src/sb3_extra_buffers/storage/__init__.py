@@ -2,7 +2,7 @@
 
 from sb3_extra_buffers.storage.array import CompressedArray
 from sb3_extra_buffers.storage.casting import cast_exactly
-from sb3_extra_buffers.storage.dtypes import check_dtypes, find_smallest_dtype, runs_type_for
+from sb3_extra_buffers.storage.dtypes import check_dtypes, find_buffer_dtypes, find_smallest_dtype, runs_type_for
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.frames import Frames, make_frames
 from sb3_extra_buffers.storage.locks import StoreLock
@@ -19,6 +19,7 @@ __all__ = [
     "cast_exactly",
     "check_dtypes",
     "default_method",
+    "find_buffer_dtypes",
     "find_smallest_dtype",
     "known_methods",
     "make_frames",

@@ -9,6 +9,7 @@ only in between two steps, when a column can be read and saved by whatever Pytho
 cimport numpy as cnp
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.float cimport FLT_MAX
 from libc.math cimport fabs, isfinite
@@ -84,9 +85,11 @@ cdef extern from "frametable.h":
     ft_chunk *ft_column_get_chunk(const ft_column *, uint64_t)
     int ft_column_snapshot(const ft_column *, ft_chunk **)
     int ft_column_adopt(ft_column *, ft_chunk *, uint64_t)
+    int ft_column_exchange(ft_column *, const ft_chunk *, ft_chunk *)
     int ft_column_resume(ft_column *, const ft_chunk *, uint64_t, uint64_t, const ft_codecs *)
     ft_usage ft_column_get_usage(const ft_column *)
     int ft_read_begin(const ft_column *, const int64_t *, const int64_t *, size_t, uint8_t *const *, const ft_codecs *, ft_read **)
+    bint ft_read_is_small(const ft_read *)
     int ft_read_run(ft_read *, int, const ft_codecs *) nogil
     void ft_read_end(ft_read *)
     bint ft_column_can_share(const ft_column *, size_t)
@@ -111,6 +114,7 @@ def checksum(const uint8_t[::1] data):
 
 
 include "codecs.pxi"
+include "mapping.pxi"
 include "chunks.pxi"
 include "reading.pxi"
 include "column.pxi"

@@ -15,7 +15,7 @@ from sb3_extra_buffers.storage.casting import cast_exactly
 from sb3_extra_buffers.storage.dtypes import check_dtypes
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.frames import Frames, make_frames, sum_of
-from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, flat, is_integers, select, usual_cells
+from sb3_extra_buffers.storage.indexing import Cells, as_integer, check_bounds, flat, select, usual_cells
 from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.methods import make_spec
 from sb3_extra_buffers.storage.pool import output_pool
@@ -78,7 +78,7 @@ class CompressedArray:
                 raise ValueError(
                     f"arrays that share frames need the same shape, obs_shape and dtype, and must not be views: {share_with!r}"
                 )
-            share_with._become_first_of_two()
+            share_with._make_room_for_second()
             self._frames, self._view = share_with._frames, 1
 
     @classmethod
@@ -97,7 +97,7 @@ class CompressedArray:
         array._frames, array._view, array._cells = frames, view, None
         return array
 
-    def _become_first_of_two(self) -> None:
+    def _make_room_for_second(self) -> None:
         """Make room for an array that shares frames with this one."""
         if self._frames.views == 2:
             raise ValueError(f"frames are shared by two arrays, not more: {self!r}")
@@ -237,26 +237,6 @@ class CompressedArray:
             whole = envs[start:stop] == list(range(self._frames.n_envs))
             self._frames.write(rows[start], obs[start:stop], self._view, envs=None if whole else envs[start:stop])
             start = stop
-
-    def read_beside(
-        self, other: CompressedArray, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """
-        Read ``self[rows, columns]`` and ``other[rows, columns]``, decoding once what they share.
-
-        :param other: An array made with ``share_with``
-        :param rows: Integers
-        :param columns: Integers
-        :return: Both
-        """
-        alike = other._frames is self._frames and other._view != self._view and self._cells is None and other._cells is None
-        if not alike or len(self._lead) != 2 or not (is_integers(rows) and is_integers(columns)):
-            return self[rows, columns], other[rows, columns]
-        cells = check_bounds(rows, len(self), 0) * self._lead[1] + check_bounds(columns, self._lead[1], 1)
-        mine, theirs = self._output(cells.shape), self._output(cells.shape)
-        if mine.size:
-            self._frames.read(*self._places(cells), mine, self._view, theirs)
-        return self._declared(mine), self._declared(theirs)
 
     def _cell_numbers(self) -> Cells:
         if self._cells is not None:

@@ -9,23 +9,28 @@ cdef class Chunk:
     """
     A sealed chunk: its bytes never change, and can be looked at, written to a file or sent as they are.
 
-    :param data: ``bytes`` that hold a chunk; everything in them is checked
+    :param data: ``bytes``, or other memory that nobody writes to, such as a ``Mapping``; kept as long as the chunk is needed.
+        Everything in it is checked
     """
 
     cdef ft_chunk *_chunk
 
-    def __cinit__(self, bytes data=None):
+    def __cinit__(self, data=None):
         cdef const char *what = NULL
         cdef int result
+        cdef Py_buffer *memory
         if data is None:
             return  # for a column, which has one to put in
-        result = ft_chunk_open(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>len(data), _let_go, <void *>data,
-                               &self._chunk, &what)
+        view = memoryview(data)
+        if not (view.readonly and view.c_contiguous):
+            raise ValueError("a chunk must be in one piece of memory that cannot be written to, such as bytes")
+        memory = PyMemoryView_GET_BUFFER(view)
+        result = ft_chunk_open(<const uint8_t *>memory.buf, <size_t>memory.len, _let_go, <void *>view, &self._chunk, &what)
         if result != FT_OK:
             if result == FT_NO_MEMORY:
                 raise MemoryError("out of memory: a chunk of compressed observations cannot be opened")
             raise StorageError(f"the saved observations are damaged: {what.decode()}; load another copy of the file")
-        Py_INCREF(data)  # until C lets go of it
+        Py_INCREF(view)  # until C lets go of it
 
     def __dealloc__(self):
         ft_chunk_drop(self._chunk)

@@ -381,14 +381,15 @@ cdef class FrameColumn:
         finally:
             self.lock.release()
 
-    def adopt(self, bytes data, Py_ssize_t first_row=-1):
+    def adopt(self, data not None, Py_ssize_t first_row=-1):
         """
         Put a chunk where its rows belong, without decoding it.
 
-        :param data: The chunk; it is checked first
+        :param data: The chunk; it is checked first. A ``Chunk`` has been checked, and is empty after that
         :param first_row: The row that it begins with here; -1 for the one that it says
         """
-        cdef Chunk chunk = Chunk(data)
+        cdef Chunk chunk = data if isinstance(data, Chunk) else Chunk(data)
+        chunk._held()
         cdef uint64_t first = chunk.first_row if first_row < 0 else <uint64_t>first_row
         self._begin_change()
         try:
@@ -401,13 +402,28 @@ cdef class FrameColumn:
         finally:
             self._end_change()
 
-    def resume(self, bytes data):
+    def exchange(self, Chunk chunk not None, Chunk copy not None):
+        """
+        Put a copy of a sealed chunk in its place, such as one that is mapped from a file; what the ring has left stays so.
+
+        :param chunk: The chunk
+        :param copy: The same bytes, elsewhere
+        """
+        self._begin_change()
+        try:
+            if ft_column_exchange(self._column, chunk._held(), copy._held()) != FT_OK:
+                raise StorageError("a chunk can be exchanged for a copy of itself only")
+        finally:
+            self._end_change()
+
+    def resume(self, data not None):
         """
         Go on with the rows of a chunk that was open when it was saved.
 
-        :param data: The chunk; it is checked first
+        :param data: The chunk; it is checked first, unless it is a ``Chunk``
         """
-        cdef Chunk chunk = Chunk(data)
+        cdef Chunk chunk = data if isinstance(data, Chunk) else Chunk(data)
+        chunk._held()
         cdef int result
         self._begin_change()
         try:

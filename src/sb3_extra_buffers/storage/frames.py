@@ -19,14 +19,16 @@ Observations = npt.NDArray[Any]
 
 _FORMAT = 1
 _MOST_ROWS = 512
+_MOST_RING_ROWS = 4096
 
 
 def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     Choose how many rows a chunk has.
 
-    A chunk is given back once its last row is written over, so a ring takes up to one chunk more than its rows do: with 50
-    chunks that is 2 %. Small rings have larger ones for their size, as each chunk begins with a key frame.
+    In a larger chunk, more changes are found to have happened before. But a chunk is given back once its last row is written
+    over, so a ring takes up to one chunk more than its rows do; and it has to be coded again if its rows are written out of
+    order, which a ring does not do. The core ends a chunk early once it has enough bytes: half a megabyte if frames are small.
 
     :param rows: Rows of the table
     :param wraps: Whether it is a ring
@@ -34,8 +36,7 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     """
     if not wraps:
         return min(rows, _MOST_ROWS)
-    wanted = max(rows // 50, min(rows // 8, 128), 1)
-    return min(-(-wanted // BLOCK_ROWS) * BLOCK_ROWS, _MOST_ROWS)
+    return min(-(-max(rows // 8, 1) // BLOCK_ROWS) * BLOCK_ROWS, _MOST_RING_ROWS)
 
 
 class Frames(FrameColumn):
@@ -111,7 +112,7 @@ class Frames(FrameColumn):
         return shape, self.obs_shape, self.dtype, self.spec, (self.layout.axis, self.layout.group)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return freeze_frames(self).__reduce_ex__(protocol)
+        return FrozenFrames(self).__reduce_ex__(protocol)
 
 
 class FrozenFrames:
@@ -123,21 +124,21 @@ class FrozenFrames:
     :param frames: The column
     """
 
-    __slots__ = ("_chunks", "_lock", "_looks", "head")
+    __slots__ = ("_lock", "chunks", "head", "looks")
 
     def __init__(self, frames: Frames) -> None:
         with frames.lock:
             sealed, last = frames.chunks()
-            self._looks = frames.writes, frames.next_look
+            self.looks = frames.writes, frames.next_look
             self.head = frames.head
-        self._chunks, self._lock = (*sealed, last), frames.lock
+        self.chunks, self._lock = (*sealed, last), frames.lock
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
-        chunks = tuple(None if chunk is None else pack(chunk) for chunk in self._chunks)
+        chunks = tuple(None if chunk is None else pack(chunk) for chunk in self.chunks)
         shape, obs_shape, dtype, spec, split = self.head
-        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self._looks)
+        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self.looks)
         return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
 
 
@@ -162,16 +163,6 @@ def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
         for name, value in sorted(options.items())
     ]
     return sum_of(numbers, types, spec.method, spec.fallback, options)
-
-
-def freeze_frames(frames: Frames) -> FrozenFrames:
-    """
-    Take all that a column holds, at one moment.
-
-    :param frames: The column
-    :return: A value that can be pickled
-    """
-    return FrozenFrames(frames)
 
 
 def restore_frames(
@@ -213,7 +204,7 @@ def restore_frames(
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype).itemsize, *split)
         if layout.length % layout.group:
             raise ValueError(f"{layout.length} planes do not split into frames of {layout.group}")
-        frames = _make(rows, n_envs, views, chunk_rows, layout, np.dtype(dtype), spec, lock)
+        frames = frames_of(rows, n_envs, views, chunk_rows, layout, np.dtype(dtype), spec, lock)
         frames.writes, frames.next_look = looks
         *sealed, last = (chunk if chunk is None or type(chunk) is bytes else bytes(memoryview(chunk)) for chunk in chunks)
     except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError, AttributeError) as error:
@@ -253,10 +244,10 @@ def make_frames(
     dtype = np.dtype(dtype)
     layout = FrameLayout.whole(obs_shape, dtype.itemsize)
     lock = StoreLock() if lock is None else lock
-    return _make(rows, n_envs, views, rows_of_chunk(rows, wraps), layout, dtype, spec, lock)
+    return frames_of(rows, n_envs, views, rows_of_chunk(rows, wraps), layout, dtype, spec, lock)
 
 
-def _make(
+def frames_of(
     rows: int,
     n_envs: int,
     views: int,

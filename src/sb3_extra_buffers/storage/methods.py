@@ -32,7 +32,7 @@ def fallback_method() -> str:
     """
     Choose the codec for frames that no reference helps.
 
-    :return: The method that makes camera pictures smallest at an acceptable speed, of those installed
+    :return: The method that makes such frames smallest at an acceptable speed, of those installed
     """
     if has_zstd():
         return "zstd/1"

@@ -13,8 +13,12 @@ cdef class _ColumnRead:
     cdef int _run(self, int threads) except -1:
         """Decode it; once."""
         cdef int result
-        with nogil:
-            result = ft_read_run(self._read, threads, &self._codecs.calls)
+        if ft_read_is_small(self._read):
+            # Two threads with small batches would spend more time on handing the GIL to each other than on decoding.
+            result = ft_read_run(self._read, 1, &self._codecs.calls)
+        else:
+            with nogil:
+                result = ft_read_run(self._read, threads, &self._codecs.calls)
         return self._codecs.check(result)
 
 

@@ -14,27 +14,30 @@ class ValidSlots:
     """
     The numbers of those slots that have a positive value, in order.
 
-    They are listed block by block; only blocks that were touched are listed anew.
+    They are listed block by block; only blocks that have changed are listed anew.
 
-    :param values: The values of all slots; kept, not copied
+    :param values: The values of all slots, by row and environment; kept, not copied
     """
 
     def __init__(self, values: npt.NDArray[Any]) -> None:
+        self._rows, self._width = values.shape
         self._values = values.reshape(-1)
         n_blocks = -(-self._values.size // BLOCK)
         self._places = np.zeros((n_blocks, BLOCK), dtype=np.uint16)
         self._ends = np.zeros(n_blocks, dtype=np.int64)
         self._counts = np.zeros(n_blocks, dtype=np.int64)
-        self._touched = np.ones(n_blocks, dtype=np.bool_)
+        self._changed = np.ones(n_blocks, dtype=np.bool_)
 
-    def touch(self, first: int, last: int) -> None:
+    def mark_changed(self, start: int, end: int) -> None:
         """
         Say that values may have changed.
 
-        :param first: First slot
-        :param last: Last slot, included
+        :param start: First row
+        :param end: The row after the last one; it may lie past the end of the ring
         """
-        self._touched[first // BLOCK : last // BLOCK + 1] = True
+        for first, stop in ((start, min(end, self._rows)), (0, end - self._rows)):
+            if first < stop:
+                self._changed[first * self._width // BLOCK : (stop * self._width - 1) // BLOCK + 1] = True
 
     def count(self) -> int:
         """
@@ -42,19 +45,19 @@ class ValidSlots:
 
         :return: How many have a positive value
         """
-        blocks = np.flatnonzero(self._touched)
+        blocks = np.flatnonzero(self._changed)
         if len(blocks):
             for block in blocks:
                 places = np.flatnonzero(self._values[block * BLOCK : (block + 1) * BLOCK] > 0)
                 self._places[block, : len(places)] = places
                 self._counts[block] = len(places)
             np.cumsum(self._counts, out=self._ends)
-            self._touched[:] = False
+            self._changed[:] = False
         return int(self._ends[-1])
 
     def take(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """
-        Find slots by their rank; ``count`` must have been called since the last ``touch``.
+        Find slots by their rank; ``count`` must have been called since the last ``mark_changed``.
 
         :param ranks: Integers below ``count()``
         :return: What ``np.flatnonzero(values > 0)[ranks]`` would be

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from sb3_extra_buffers.training_utils.callbacks import CompressRollouts
     from sb3_extra_buffers.training_utils.evaluation import Evaluation, eval_model
     from sb3_extra_buffers.training_utils.prioritized_dqn import PrioritizedDQN
+    from sb3_extra_buffers.training_utils.resuming.callback import ResumableCheckpoint
+    from sb3_extra_buffers.training_utils.resuming.environments import ResumableEnv
+    from sb3_extra_buffers.training_utils.resuming.run import resume
     from sb3_extra_buffers.training_utils.warming import warm_up, warmup
 
 __all__ = [
@@ -16,8 +19,11 @@ __all__ = [
     "CompressRollouts",
     "Evaluation",
     "PrioritizedDQN",
+    "ResumableCheckpoint",
+    "ResumableEnv",
     "eval_model",
     "make_env",
+    "resume",
     "warm_up",
     "warmup",
 ]
@@ -28,7 +34,10 @@ _MODULES = {
     "Evaluation": "evaluation",
     "PrioritizedDQN": "prioritized_dqn",
     "eval_model": "evaluation",
+    "ResumableCheckpoint": "resuming.callback",
+    "ResumableEnv": "resuming.environments",
     "make_env": "atari",
+    "resume": "resuming.run",
     "warm_up": "warming",
     "warmup": "warming",
 }

@@ -16,6 +16,7 @@ import gymnasium as gym
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 from sb3_extra_buffers.training_utils import _without_ctrl_c
+from sb3_extra_buffers.training_utils.resuming.environments import ResumableEnv
 
 EnvFactory = Callable[[], gym.Env[Any, Any]]
 
@@ -23,7 +24,8 @@ EnvFactory = Callable[[], gym.Env[Any, Any]]
 def start_envs(make_venv: Callable[[list[EnvFactory]], VecEnv], env_fns: list[EnvFactory]) -> VecEnv:
     """
     Make environments, in workers or here. Workers ignore Ctrl-C, which a terminal sends to them, too: this process decides
-    what becomes of it, and can still save and close. They do not run the user's script again.
+    what becomes of it, and can still save and close. They do not run the user's script again. Checkpoints can take the state
+    of environments in workers.
 
     :param make_venv: What makes a ``VecEnv`` from factories: a class, or a callable
     :param env_fns: The factories
@@ -62,6 +64,7 @@ def _make_here(parent: int, env_fn: EnvFactory) -> gym.Env[Any, Any]:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # So are workers ended if nobody closes them. What an environment has started ignores Ctrl-C, too, and must not stay.
         signal.signal(signal.SIGTERM, _exit)
+        return ResumableEnv(env_fn())
     return env_fn()
 
 

@@ -42,7 +42,8 @@ _CLASS_OF_CATEGORY = {
 }
 # In the labels buffer everything that is no object has one of two values: walls 0, floors and ceilings 1.
 _FLOOR = 1
-_KINDS = {"rgb": 3, "mask": 1, "labels": 1}
+_KINDS = {"rgb": 3, "gray": 1, "mask": 1, "labels": 1}
+_PICTURES = ("rgb", "gray")
 
 Array = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -83,11 +84,11 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
     An episode that runs out of time is truncated; any other end terminates it. The game has no picture once it is over, so
     the last observation of an episode is the last one before that.
 
-    ``render()`` gives the picture in full size, whatever is observed.
+    ``render()`` gives the picture in full size, whatever is observed; it is gray where gray pictures are observed.
 
     :param scenario: Name of a scenario that comes with ViZDoom, for example ``"basic"``, or the path of a ``.cfg`` file
-    :param observe: ``"rgb"`` for the picture, ``"mask"`` for a class for each pixel (``MASK_VALUES``), ``"labels"`` for
-        ViZDoom's labels buffer as it is
+    :param observe: ``"rgb"`` for the picture, ``"gray"`` for the same in ViZDoom's shades of gray, ``"mask"`` for a class for
+        each pixel (``MASK_VALUES``), ``"labels"`` for ViZDoom's labels buffer as it is
     :param resolution: Width and height that ViZDoom renders; (160, 120) is the smallest
     :param shrink: Factor by which to shrink the width and height of observations; pictures are averaged, masks subsampled
     :param frame_skip: Game tics per step; there are 35 in a second
@@ -129,8 +130,8 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
         # ViZDoom would write its settings to the current folder.
         self.game.set_doom_config_path(os.devnull)
         self.game.set_screen_resolution(size)
-        self.game.set_screen_format(vizdoom.ScreenFormat.RGB24)
-        self.game.set_labels_buffer_enabled(observe != "rgb")
+        self.game.set_screen_format(vizdoom.ScreenFormat.GRAY8 if observe == "gray" else vizdoom.ScreenFormat.RGB24)
+        self.game.set_labels_buffer_enabled(observe not in _PICTURES)
         self.game.set_window_visible(False)
         buttons = self.game.get_available_buttons()
         pressed = [i for i, button in enumerate(buttons) if not vizdoom.is_delta_button(button)]
@@ -179,11 +180,11 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
             return self._last.copy()
         self._screen = state.screen_buffer
         k = self.shrink
-        if self.observe == "rgb":
-            frame = state.screen_buffer
+        if self.observe in _PICTURES:
+            frame = state.screen_buffer if state.screen_buffer.ndim == 3 else state.screen_buffer[..., None]
             if k > 1:
-                height, width, _ = self.observation_space.shape or ()
-                frame = frame.reshape(height, k, width, k, 3).mean(axis=(1, 3)).astype(np.uint8)
+                height, width, channels = self.observation_space.shape or ()
+                frame = frame.reshape(height, k, width, k, channels).mean(axis=(1, 3)).astype(np.uint8)
         else:
             frame = state.labels_buffer[k // 2 :: k, k // 2 :: k, None]
             if self.observe == "mask":
@@ -201,7 +202,7 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
 
         :return: RGB, in the size that ViZDoom renders
         """
-        return self._screen.copy()
+        return self._screen.copy() if self._screen.ndim == 3 else np.repeat(self._screen[..., None], 3, axis=2)
 
     def close(self) -> None:
         """End the game and its process."""

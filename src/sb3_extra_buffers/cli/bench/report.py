@@ -93,6 +93,7 @@ def print_report(console: Console, results: Results) -> None:
         f"Memory is how much the process grew at most, once the libraries were loaded. Times are medians, with their "
         f"ratio to SB3's; add stores {rows} in a full buffer."
     ]
+    lines += [f"{each.method}: {each.usage}." for each in results.ours[:1] if each.usage]
     steps = results.source.recorded_steps
     if steps and results.transitions > steps:
         lines.append(f"The recording has {steps:,} steps, so it was read {results.transitions / steps:.1f} times over.")

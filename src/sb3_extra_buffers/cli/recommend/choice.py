@@ -62,6 +62,7 @@ class Candidate:
     :param training: Time of a training step, over that with SB3's own buffer
     :param add: Time of an ``add``, over SB3's
     :param sample: Likewise of a ``sample``
+    :param usage: What the buffer that was measured says about its memory, and how it stored what it holds
     """
 
     method: str | None
@@ -71,6 +72,7 @@ class Candidate:
     training: float
     add: float
     sample: float
+    usage: str | None = None
 
     @property
     def name(self) -> str:
@@ -129,6 +131,7 @@ def candidates(figures: Sequence[Measured], transitions: int, buffer_size: int, 
             training=(buffer_us(each) + step.rest_us) / (buffer_us(sb3) + step.rest_us),
             add=each.add_full_us / sb3.add_full_us,
             sample=each.sample_us / sb3.sample_us,
+            usage=each.usage,
         )
         for each in figures
     ]

@@ -193,6 +193,8 @@ def _explain(
         f"all environments ({_milliseconds(step.play_us)} each); 'of a step' is the buffer's share of it. add, sample and "
         "training: multiples of the time with SB3's own buffer."
     ]
+    if best.usage is not None:
+        lines.append(f"What was played is, in the buffer: {best.usage}.")
     if not tiny:
         changes = what_would_change_it(among, limits, buffer_size, best)
         lines.append(f"What would change the answer: {'; '.join(changes) if changes else 'none of the options'}.")

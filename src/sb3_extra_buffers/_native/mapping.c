@@ -1,0 +1,33 @@
+#include "mapping.h"
+
+#if defined(_WIN32)
+
+const uint8_t *ft_map_file(int file, size_t size) {
+    (void)file, (void)size;
+    return NULL;
+}
+
+void ft_unmap_file(const uint8_t *bytes, size_t size) { (void)bytes, (void)size; }
+
+void ft_will_need(const uint8_t *bytes, size_t size) { (void)bytes, (void)size; }
+
+#else
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+const uint8_t *ft_map_file(int file, size_t size) {
+    /* Shared, so that what another process has mapped is in memory once. */
+    void *bytes = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+    return bytes == MAP_FAILED ? NULL : (const uint8_t *)bytes;
+}
+
+void ft_unmap_file(const uint8_t *bytes, size_t size) { munmap((void *)(uintptr_t)bytes, size); }
+
+void ft_will_need(const uint8_t *bytes, size_t size) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)bytes / page * page;
+    /* If it fails, the pages come when they are touched. */
+    (void)posix_madvise((void *)first, (uintptr_t)bytes - first + size, POSIX_MADV_WILLNEED);
+}
+
+#endif

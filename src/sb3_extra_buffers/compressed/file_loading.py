@@ -1,0 +1,193 @@
+"""Loading a buffer from a directory of files. Nothing in a file is ever run, and nothing in it is trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch as th
+
+from sb3_extra_buffers.compressed.files import CLASSES, OWN, Path, our_class
+from sb3_extra_buffers.compressed.saved_spaces import make_space
+from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
+from sb3_extra_buffers.storage.disk import DISK, Disk
+from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.frame_files import load_frames
+from sb3_extra_buffers.storage.json_values import from_json
+from sb3_extra_buffers.storage.row_files import load_rows
+
+_TRIES = 5
+
+
+def load_buffer(path: Path, *, device: th.device | str = "auto", repair: bool = False, **handed_in: Any) -> Any:
+    """
+    Load a buffer of whichever class from a directory; see ``load`` of the buffers.
+
+    :param path: The directory
+    :param device: Where samples go
+    :param repair: Leave out what is damaged, and warn how many rows that is
+    :param handed_in: What no file can hold: ``env`` of a HER buffer, or a function as ``beta`` of a prioritized one
+    :return: The buffer
+    """
+    return open_buffer(None, path, device, repair, handed_in)
+
+
+def open_buffer(
+    cls: type | None, path: Path, device: Any, repair: bool, handed_in: Mapping[str, Any], disk: Disk = DISK
+) -> Any:
+    """
+    Load a buffer; see ``load_buffer``.
+
+    :param cls: Its class; None for the one that was saved
+    :param path: The directory
+    :param device: Where samples go
+    :param repair: Leave out what is damaged
+    :param handed_in: What no file can hold
+    :param disk: The disk that it is on
+    :return: The buffer
+    """
+    for _ in range(_TRIES):
+        saved = SavedDirectory(path, disk)
+        lost: list[tuple[int, int]] | None = [] if repair else None
+        try:
+            make = _check(cls, saved, device, handed_in)
+            buffer = fill_buffer(make(), saved, lost)
+        except DamagedFileError:
+            if saved.has_changed():  # somebody has saved another state meanwhile, and removed what this one needs
+                continue
+            raise
+        if not lost:
+            return buffer
+        if not saved.has_changed():
+            return _leave_out(buffer, make(), lost, saved.path)
+    raise StorageError(f"{os.fspath(path)} is saved more often than it can be loaded; load it when nobody saves to it")
+
+
+def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str, Any]) -> Callable[[], Any]:
+    """Check what a directory says of its buffer; what is returned makes an empty one."""
+    cls = _check_class(cls, saved.body, saved.path)
+    if unknown := sorted(handed_in.keys() - set(cls._handed_in)):
+        takes = ", ".join(cls._handed_in) or "nothing of the kind"
+        raise TypeError(f"{cls.__name__} does not take {', '.join(unknown)} when it is loaded; it takes {takes}")
+    ours = our_class(cls)
+    with _refused_as_damaged(saved, cls):
+        arguments = _make_arguments(saved.body, ours)
+    arguments |= handed_in
+    if "env" in cls._handed_in:
+        arguments.setdefault("env", None)
+
+    def make() -> Any:
+        buffer = cls.__new__(cls)  # a constructor of somebody else may take other arguments than ours
+        with _refused_as_damaged(saved, cls):
+            ours.__init__(buffer, **cls._arguments_from_file(arguments), device=device)  # type: ignore[misc]
+        return buffer
+
+    return make
+
+
+def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] | None = None) -> Any:
+    """
+    Put what was saved into an empty buffer.
+
+    :param buffer: The buffer, made with the arguments that were saved
+    :param saved: What was saved
+    :param lost: Gets the rows of what is damaged; None if that is an error
+    :return: The buffer
+    """
+    body = saved.body
+    with _refused_as_damaged(saved, type(buffer)):
+        fields = [field for field in buffer._fields if field.is_compressed]
+        if [said["key"] for said in body["frames"]] != [field.key for field in fields]:
+            raise ValueError(f"other keys are compressed than {[field.key for field in fields]}")
+        frames = [load_frames(said, field.frames, saved, lost) for field, said in zip(fields, body["frames"], strict=True)]
+        buffer._build_table({field.key: column for field, column in zip(fields, frames, strict=True)})
+        buffer._take_values(body["values"])
+        more = buffer._more_to_fill()
+        groups = {"rows": buffer._columns_to_save(), **{name: {name: array} for name, array in more.items()}}
+        if [said["name"] for said in body["rows"]] != list(groups):
+            raise ValueError(f"it holds other arrays than {list(groups)}")
+        for said in body["rows"]:
+            load_rows(said, groups[said["name"]], saved, lost)
+        buffer._take_more(more)
+        used = buffer.buffer_size if buffer.full else buffer.pos
+        if any(said["used"] != used for said in body["rows"]):
+            raise ValueError(f"not all arrays have {used} rows")
+        _set_attributes(buffer, body["attributes"])
+    return buffer
+
+
+@contextlib.contextmanager
+def _refused_as_damaged(saved: SavedDirectory, cls: type) -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError) as error:
+        raise StorageError(
+            f"{saved.path} is damaged, or does not hold a {cls.__name__}: {error!r}; load another copy of the directory"
+        ) from error
+
+
+def _check_class(cls: Any, body: Mapping[str, Any], where: str) -> Any:
+    """The class to load; of the classes in the file, only those of ours are known."""
+    name, subclass = body.get("class"), body.get("subclass")
+    if name not in CLASSES:
+        raise StorageError(f"{where} holds a {name!r}, which this version does not know; install a newer one")
+    from sb3_extra_buffers import compressed
+
+    ours = getattr(compressed, name)
+    if cls is None:
+        if subclass is not None:
+            raise StorageError(
+                f"{where} was saved by {subclass}, which is not a class of this package: load it with "
+                f"{str(subclass).rpartition('.')[2]}.load(path)"
+            )
+        return ours
+    if our_class(cls) is not ours or (subclass is not None and subclass != f"{cls.__module__}.{cls.__qualname__}"):
+        saved_by = subclass or name
+        raise StorageError(
+            f"{where} holds a {saved_by}, not a {cls.__name__}: load it with {str(saved_by).rpartition('.')[2]}.load(path)"
+            + ("" if subclass else " or load_buffer(path)")
+        )
+    return cls
+
+
+def _make_arguments(body: Mapping[str, Any], ours: type) -> dict[str, Any]:
+    said, options = dict(body["arguments"]), body["options"]
+    arguments: dict[str, Any] = {name: make_space(said.pop(name)) for name in ("observation_space", "action_space")}
+    arguments |= {name: from_json(value) for name, value in said.items()}
+    taken = inspect.signature(ours).parameters.keys() - {"device", "env"}
+    chosen = {name: from_json(value) for name, value in options.items()}
+    if not (arguments.keys() | chosen.keys()) <= taken or arguments.keys() & chosen.keys():
+        raise ValueError(f"it takes other arguments than {sorted(arguments.keys() | chosen.keys())}")
+    for name in ("buffer_size", "n_envs"):
+        if type(arguments[name]) is not int or not 0 < arguments[name] < 1 << 48:
+            raise ValueError(f"{name} is {arguments[name]!r}")
+    return arguments | chosen
+
+
+def _set_attributes(buffer: Any, said: Mapping[str, Any]) -> None:
+    """Attributes that others have added; none that hides something of ours."""
+    for name, value in said.items():
+        at_class = getattr(type(buffer), name, None)
+        hides = callable(at_class) or isinstance(at_class, property)
+        if name in OWN or hides or not name.isidentifier() or name.startswith("__"):
+            raise ValueError(f"{name!r} is not an attribute that can be loaded")
+        setattr(buffer, name, from_json(value))
+
+
+def _leave_out(buffer: Any, empty: Any, lost: list[tuple[int, int]], where: str) -> Any:
+    """Take rows out of a buffer that could not be loaded, and say so."""
+    used = buffer.buffer_size if buffer.full else buffer.pos
+    is_lost = np.zeros(buffer.buffer_size, np.bool_)
+    for first, stop in lost:
+        is_lost[first : min(stop, used)] = True
+    rest, gone = buffer._leave_out(is_lost, empty)
+    warnings.warn(
+        f"{where} is damaged: {gone} of its {used} rows, with {gone * buffer.n_envs} transitions, are gone",
+        stacklevel=4,
+    )
+    return rest

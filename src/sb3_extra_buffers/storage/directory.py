@@ -1,0 +1,434 @@
+"""A directory that is replaced as a whole: packs of bytes that never change, and a manifest that says what in them counts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from sb3_extra_buffers.storage._core import checksum
+from sb3_extra_buffers.storage.disk import DISK, Disk, read_bytes, read_whole, write_all
+from sb3_extra_buffers.storage.errors import StorageError
+
+FORMAT = 1
+"""Version of the directory; chunks have their own."""
+MANIFEST = "manifest.json"
+
+_MAGIC = "sb3-extra-buffers"
+_NEW, _OLD = "manifest.new", "manifest.old"
+_PACK = re.compile(r"([0-9]{10})\.pack")
+_END = re.compile(rb',"checksum":"([0-9a-f]{8})"\}\n')
+_END_BYTES = len(b',"checksum":"00000000"}\n')
+_MOST_MANIFEST = 1 << 28
+_SMALLEST_PACK = 8 << 20
+_PACKS = 8  # of a state that is written at once
+
+
+class Part(NamedTuple):
+    """Where in the packs some bytes are."""
+
+    pack: str
+    offset: int
+    size: int
+    sum: int
+
+
+class DamagedFileError(StorageError):
+    """A file is not what its manifest says."""
+
+
+def pack_manifest(body: Mapping[str, Any]) -> bytes:
+    """
+    Write a manifest.
+
+    :param body: What it says, as JSON can hold it
+    :return: JSON, whose last member is the checksum of all before it
+    """
+    said = {"magic": _MAGIC, "format": FORMAT, **body}
+    text = json.dumps(said, separators=(",", ":"), allow_nan=False).encode()[:-1]
+    return text + b',"checksum":"%08x"}\n' % checksum(text)
+
+
+def unpack_manifest(data: bytes, where: str) -> dict[str, Any]:
+    """
+    Read a manifest.
+
+    :param data: Its bytes
+    :param where: Where they are from, for the message
+    :return: What it says; magic, version and checksum are right, the rest may be anything
+    """
+    if b'"magic":"%s"' % _MAGIC.encode() not in data[:64]:
+        raise StorageError(f"{where} is not the manifest of a saved buffer, or is damaged; load another copy of the directory")
+    end = _END.fullmatch(data[-_END_BYTES:])
+    if end is None or int(end[1], 16) != checksum(data[:-_END_BYTES]):
+        raise StorageError(f"{where} is damaged: its checksum is wrong; load another copy of the directory")
+    try:
+        said: Any = json.loads(data, object_pairs_hook=_each_once, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"{where} is damaged: {error}; load another copy of the directory") from error
+    if said.get("format") != FORMAT:
+        raise StorageError(
+            f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format {said.get('format')}; this "
+            f"version reads format {FORMAT}: install a newer one"
+        )
+    return dict(said)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
+
+
+class SavedDirectory:
+    """
+    A directory that was saved, to be read.
+
+    :param path: The directory
+    :param disk: The disk that it is on
+    """
+
+    def __init__(self, path: str | os.PathLike[str], disk: Disk = DISK) -> None:
+        self.path, self.disk = os.fspath(path), disk
+        where = os.path.join(self.path, MANIFEST)
+        try:
+            data = read_whole(disk, where, _MOST_MANIFEST)
+        except NotADirectoryError:
+            raise StorageError(
+                f"{self.path} is a file, and save() makes a directory; what save_replay_buffer() or pickle has written is "
+                "loaded by load_replay_buffer() or pickle"
+            ) from None
+        except FileNotFoundError:
+            try:
+                disk.names_in(self.path)
+            except FileNotFoundError:
+                raise FileNotFoundError(f"there is no directory {self.path}; nothing was saved there") from None
+            raise StorageError(
+                f"{self.path} has no {MANIFEST}: it is not a saved buffer, or the first save to it was never finished"
+            ) from None
+        self.body = unpack_manifest(data, where)
+        self.parts = _check_parts(self.body, where)
+        self._packs: dict[str, Any] = {}
+        self._data = data
+
+    def has_changed(self) -> bool:
+        """
+        Find out whether another state has been saved since this one was opened.
+
+        :return: Whether there is another manifest
+        """
+        try:
+            return read_whole(self.disk, os.path.join(self.path, MANIFEST), _MOST_MANIFEST) != self._data
+        except OSError:
+            return True
+
+    @classmethod
+    def of(cls, state: Replacement) -> SavedDirectory:
+        """
+        Read from what was just committed.
+
+        :param state: The state
+        :return: The directory; it knows parts only
+        """
+        saved = object.__new__(cls)
+        saved.path, saved.disk, saved.body, saved.parts, saved._packs = state.path, state.disk, {}, state._parts, {}
+        return saved
+
+    def read(self, name: Any) -> memoryview:
+        """
+        Read a part, and check it.
+
+        :param name: Its name
+        :return: Its bytes, mapped to memory where that is possible
+        """
+        part = self.parts.get(name) if isinstance(name, str) else None
+        if part is None:
+            raise StorageError(f"{self.path} is damaged: its {MANIFEST} does not know {name!r}; load another copy")
+        path = os.path.join(self.path, part.pack)
+        if part.pack not in self._packs:
+            try:
+                self._packs[part.pack] = memoryview(self._bytes_of(path))
+            except FileNotFoundError:
+                raise DamagedFileError(f"{path} is missing; {_REPAIR}") from None
+            except OSError as error:
+                raise DamagedFileError(f"{path} cannot be read ({error.strerror or error}); {_REPAIR}") from error
+        data: memoryview = self._packs[part.pack][part.offset : part.offset + part.size]
+        if len(data) != part.size:
+            raise DamagedFileError(f"{path} is cut short: {name} is missing; {_REPAIR}")
+        if checksum(data) != part.sum:
+            raise DamagedFileError(f"{path} is damaged: the checksum of {name} is wrong; {_REPAIR}")
+        return data
+
+    def _bytes_of(self, path: str) -> Any:
+        handle, size = self.disk.open(path)
+        try:
+            if size:
+                with contextlib.suppress(OSError):  # there may be no mappings here, or too many
+                    return self.disk.map(handle, size)
+            return read_bytes(self.disk, handle, size)
+        finally:
+            self.disk.close(handle)
+
+
+_REPAIR = "load another copy of the directory, or load this one with repair=True, which leaves out what is damaged"
+
+
+def _check_parts(body: Mapping[str, Any], where: str) -> dict[str, Part]:
+    """Names lead nowhere but into the directory, and numbers are numbers."""
+    packs, parts, found = body.get("packs"), body.get("parts"), {}
+    if isinstance(packs, list) and isinstance(parts, dict) and all(_is_pack(pack) for pack in packs):
+        for name, numbers in parts.items():
+            if not isinstance(numbers, list) or [type(number) for number in numbers] != [int] * 4 or min(numbers) < 0:
+                break
+            place, offset, size, expected = numbers
+            if place >= len(packs) or max(offset, size) >= 1 << 62 or expected >= 1 << 32:
+                break
+            found[name] = Part(packs[place], offset, size, expected)
+        else:
+            return found
+    raise StorageError(f"{where} is damaged: it does not say what is where; load another copy of the directory")
+
+
+def _is_pack(name: Any) -> bool:
+    return isinstance(name, str) and _PACK.fullmatch(name) is not None
+
+
+class Replacement:
+    """
+    A new state of a directory, on its way. The old one counts until ``commit``, and after a failure.
+
+    What is new goes to packs that are synced before the manifest that names them, and the manifest is synced before it takes
+    the place of the old one; packs that no manifest names any more are removed after that. So whenever a process or a machine
+    stops, one of the two states is there. A part that the old state has under the same name is the same, and is not written
+    again. A pack of which less than half still counts is written anew, so a directory takes at most twice what is in it.
+
+    One file for all that is new, as each one that has to be synced takes its time, whatever is in it.
+
+    :param path: The directory; it is made if it is not there
+    :param nbytes: How much there is going to be; a large state has several packs, so that the old ones are not all kept for a
+        little that still counts
+    :param disk: The disk that it is on
+    :param after: What was committed before this, by somebody who has held the lock of the directory since
+    :param held: Whether the caller holds that lock
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nbytes: int = 0,
+        disk: Disk = DISK,
+        after: Replacement | None = None,
+        held: bool = False,
+    ) -> None:
+        self.path, self.disk = os.fspath(path), disk
+        self.bytes_written = 0
+        """How many bytes were new."""
+        self.on_put: Callable[[int], Any] = lambda size: None
+        """Called with the bytes of each part of the new state."""
+        self._pack_bytes = max(_SMALLEST_PACK, nbytes // _PACKS)
+        self._parts: dict[str, Part] = {}
+        self._old: dict[str, Part] = {}
+        self._sizes: dict[str, int] = {}
+        self._has_old = self._made_folder = self._replacing = False
+        self._written: list[str] = []
+        self._handle: int | None = None
+        self._offset = 0
+        self._lock: int | None = None
+        self._after, self._held = after, held
+        self._there: set[str] = {_OLD}
+        self._next = 1
+
+    def __enter__(self) -> Replacement:
+        try:
+            self._open()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def _open(self) -> None:
+        if self._after is not None:
+            self._has_old, self._next = True, self._after._next
+            self._old, self._sizes = self._after._parts, dict(self._after._sizes)
+            return
+        try:
+            self.disk.make_folder(self.path)
+            self._made_folder = True
+        except FileExistsError:
+            pass
+        try:
+            self._lock = None if self._held else self.disk.lock(self.path)
+            names = self.disk.names_in(self.path)
+        except NotADirectoryError:
+            raise FileExistsError(f"{self.path} is not a directory; save to another path") from None
+        except BlockingIOError:
+            raise BlockingIOError(f"{self.path} is being written by another process or thread; wait for it") from None
+        self._has_old = MANIFEST in names
+        if self._has_old:
+            self._old = self._known_parts()
+        elif strange := sorted(name for name in names if not _is_left_over(name)):
+            raise FileExistsError(
+                f"{self.path} is not a saved buffer, and holds {strange[0]!r}; save to another path, or to an empty directory"
+            )
+        self._there = set(names)
+        self._next = 1 + max([int(name[:10]) for name in names if _is_pack(name)], default=0)
+
+    def _known_parts(self) -> dict[str, Part]:
+        """Parts of the old state; none where it is damaged, as nothing of it can be trusted then."""
+        where = os.path.join(self.path, MANIFEST)
+        try:
+            parts = _check_parts(unpack_manifest(read_whole(self.disk, where, _MOST_MANIFEST), where), where)
+        except StorageError as error:
+            if "install a newer one" in str(error):
+                raise
+            return {}
+        self._sizes = {pack: self._size_of(pack) for pack in {part.pack for part in parts.values()}}
+        return {name: part for name, part in parts.items() if part.offset + part.size <= self._sizes[part.pack]}
+
+    def _size_of(self, pack: str) -> int:
+        try:
+            handle, size = self.disk.open(os.path.join(self.path, pack))
+        except OSError:
+            return -1
+        self.disk.close(handle)
+        return size
+
+    def put(self, name: str, data: Any) -> str:
+        """
+        Have a part in the new state.
+
+        :param name: Its name, which no other content ever has
+        :param data: Its bytes
+        :return: Its name
+        """
+        size = memoryview(data).nbytes
+        self.on_put(size)
+        if name not in self._parts:
+            old = self._old.get(name)
+            self._parts[name] = old if old is not None and old.size == size else self._write(data, size)
+        return name
+
+    def keep(self, name: str) -> str:
+        """
+        Have a part in the new state that the old one has, too.
+
+        :param name: Its name
+        :return: Its name
+        """
+        self._parts[name] = self._old[name]
+        return name
+
+    def _write(self, data: Any, size: int) -> Part:
+        if self._handle is not None and self._offset >= self._pack_bytes:
+            self._finish_file()
+        if self._handle is None:
+            self._begin_file(f"{self._next:010d}.pack")
+            self._next += 1
+        assert self._handle is not None
+        write_all(self.disk, self._handle, data)
+        part = Part(self._written[-1], self._offset, size, checksum(data))
+        self._offset += size
+        self.bytes_written += size
+        return part
+
+    def _begin_file(self, name: str) -> None:
+        self._written.append(name)
+        self._handle, self._offset = self.disk.create(os.path.join(self.path, name)), 0
+
+    def _finish_file(self) -> None:
+        if self._handle is not None:
+            self.disk.sync(self._handle)
+            self._sizes[self._written[-1]] = self._offset
+            handle, self._handle = self._handle, None
+            self.disk.close(handle)
+
+    def _empty_packs(self) -> None:
+        """Take what still counts out of packs most of which does not."""
+        live: dict[str, int] = {}
+        for part in self._parts.values():
+            live[part.pack] = live.get(part.pack, 0) + part.size
+        thin = {pack for pack, size in live.items() if pack not in self._written and 2 * size < self._sizes[pack]}
+        for pack in thin:
+            data = memoryview(read_whole(self.disk, os.path.join(self.path, pack), self._sizes[pack]))
+            for name, part in self._parts.items():
+                content = data[part.offset : part.offset + part.size]
+                if part.pack == pack and checksum(content) == part.sum:  # what is damaged stays where it is
+                    self._parts[name] = self._write(content, part.size)
+
+    def commit(self, body: Mapping[str, Any]) -> None:
+        """
+        Make this the state of the directory.
+
+        :param body: What the manifest says, besides where parts are
+        """
+        new, old, manifest = (os.path.join(self.path, name) for name in (_NEW, _OLD, MANIFEST))
+        self._empty_packs()
+        self._finish_file()
+        packs = sorted({part.pack for part in self._parts.values()})
+        places = {pack: place for place, pack in enumerate(packs)}
+        parts = {name: (places[part.pack], *part[1:]) for name, part in self._parts.items()}
+        data = pack_manifest({**body, "packs": packs, "parts": parts})
+        for name in {_NEW, _OLD} & self._there:
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.remove(os.path.join(self.path, name))
+        self._begin_file(_NEW)
+        assert self._handle is not None
+        write_all(self.disk, self._handle, data)
+        self.bytes_written += len(data)
+        self._finish_file()
+        if self._made_folder:
+            self.disk.sync_folder(os.path.dirname(os.path.abspath(self.path)))
+        if self._has_old:
+            with contextlib.suppress(OSError):  # where there are no links, the old state cannot be put back below
+                self.disk.link(manifest, old)
+        self.disk.sync_folder(self.path)
+        self._replacing = True
+        self.disk.replace(new, manifest)
+        self.disk.sync_folder(self.path)
+        self._replacing = self._made_folder = False
+        self._written = []
+        self._sizes = {pack: self._sizes[pack] for pack in packs}
+        with contextlib.suppress(OSError):  # the next save tries again
+            self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if self._handle is not None:
+            with contextlib.suppress(OSError):
+                self.disk.close(self._handle)
+        if self._replacing:
+            # Nobody knows which manifest is on the disk, so the packs of both stay. What can be seen is the old one.
+            with contextlib.suppress(OSError):
+                if self._has_old:
+                    self.disk.replace(os.path.join(self.path, _OLD), os.path.join(self.path, MANIFEST))
+                else:
+                    self.disk.remove(os.path.join(self.path, MANIFEST))
+        elif error is not None:
+            self._remove([*self._written, *([_OLD] if _NEW in self._written else [])])
+            if self._made_folder:
+                with contextlib.suppress(OSError):
+                    self.disk.remove_folder(self.path)
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self.disk.close(self._lock)
+            self._lock = None
+        if isinstance(error, OSError) and error.errno is not None:
+            stays = "what was saved there before is still there" if self._has_old else "nothing was saved"
+            raise OSError(error.errno, f"saving failed: {error.strerror}; {stays}", self.path) from error
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with contextlib.suppress(OSError):
+                self.disk.remove(os.path.join(self.path, name))
+
+
+def _is_left_over(name: str) -> bool:
+    """Whether a file may be one that a save has left behind."""
+    return name in (_NEW, _OLD) or _is_pack(name)

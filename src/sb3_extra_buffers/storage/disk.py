@@ -1,0 +1,245 @@
+"""Every call that makes something durable, in one table: a simulated disk can stand in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from typing import Any
+
+from sb3_extra_buffers.storage._core import Mapping
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL, errno.ENOSYS}
+
+
+class Disk:
+    """
+    The file calls that durable things are made of. A handle is a number; names are paths.
+
+    All of them raise ``OSError``, and none of them tries again.
+    """
+
+    def make_folder(self, path: str) -> None:
+        """
+        Make a folder in one that is there.
+
+        :param path: Its name
+        """
+        os.mkdir(path)
+
+    def remove_folder(self, path: str) -> None:
+        """
+        Remove an empty folder.
+
+        :param path: Its name
+        """
+        os.rmdir(path)
+
+    def names_in(self, path: str) -> list[str]:
+        """
+        List a folder.
+
+        :param path: Its name
+        :return: The names in it
+        """
+        return os.listdir(path)
+
+    def create(self, path: str) -> int:
+        """
+        Make a file where there is nothing, to be written.
+
+        :param path: Its name
+        :return: A handle
+        """
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
+
+    def open(self, path: str) -> tuple[int, int]:
+        """
+        Open a file to be read. What is not a file, such as a link or a pipe, is refused.
+
+        :param path: Its name
+        :return: A handle and the number of its bytes
+        """
+        handle = os.open(path, os.O_RDONLY | _FLAGS | getattr(os, "O_NONBLOCK", 0))
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "not a file", path)
+        return handle, status.st_size
+
+    def write(self, handle: int, data: Any) -> int:
+        """
+        Write some bytes.
+
+        :param handle: Of a file
+        :param data: The bytes
+        :return: How many of them were written
+        """
+        return os.write(handle, data)
+
+    def read(self, handle: int, size: int) -> bytes:
+        """
+        Read some bytes.
+
+        :param handle: Of a file
+        :param size: How many, at most
+        :return: The bytes; none at the end
+        """
+        return os.read(handle, size)
+
+    def map(self, handle: int, size: int) -> Any:
+        """
+        Map a file to memory.
+
+        :param handle: Of a file
+        :param size: Its size, at least 1
+        :return: Memory to be read; it stays when the handle is closed
+        """
+        return Mapping(handle, size)
+
+    def sync(self, handle: int) -> None:
+        """
+        Wait until all that was written to a file is on the disk.
+
+        :param handle: Of a file
+        """
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves it to the drive
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(handle)
+
+    def close(self, handle: int) -> None:
+        """
+        Close a file.
+
+        :param handle: Of a file, or of a lock
+        """
+        os.close(handle)
+
+    def sync_folder(self, path: str) -> None:
+        """
+        Wait until the names in a folder are on the disk.
+
+        :param path: Its name
+        """
+        if os.name != "posix":
+            return  # Windows does not open folders, and needs no such thing
+        handle = os.open(path, os.O_RDONLY | _FLAGS)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # some network file systems do not sync folders
+                raise
+        finally:
+            os.close(handle)
+
+    def replace(self, path: str, target: str) -> None:
+        """
+        Give a file another name, in place of what has that name.
+
+        :param path: Its name
+        :param target: Its new name
+        """
+        os.replace(path, target)
+
+    def link(self, path: str, other: str) -> None:
+        """
+        Give a file one more name.
+
+        :param path: Its name
+        :param other: The other one
+        """
+        os.link(path, other, follow_symlinks=False)
+
+    def remove(self, path: str) -> None:
+        """
+        Remove a file.
+
+        :param path: Its name
+        """
+        os.unlink(path)
+
+    def lock(self, path: str) -> int | None:
+        """
+        Be the only one to change a folder. A process that dies holds no lock.
+
+        :param path: Its name
+        :return: A handle, which holds the lock until it is closed; None where there are no locks
+        """
+        if fcntl is None:
+            return None
+        handle = os.open(path, os.O_RDONLY | _FLAGS)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            if error.errno in _NO_LOCKS:
+                return None
+            raise
+        return handle
+
+
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+DISK = Disk()
+"""The disk of this machine."""
+
+
+def write_all(disk: Disk, handle: int, data: Any) -> None:
+    """
+    Write to a file, however little of it the system takes at a time.
+
+    :param disk: The disk
+    :param handle: Of the file
+    :param data: All the bytes
+    """
+    rest = memoryview(data)
+    while len(rest):
+        with contextlib.suppress(InterruptedError):
+            rest = rest[disk.write(handle, rest) :]
+
+
+def read_whole(disk: Disk, path: str, most: int) -> bytes:
+    """
+    Read a file.
+
+    :param disk: The disk
+    :param path: Its name
+    :param most: How many bytes it may have
+    :return: All of its bytes
+    """
+    handle, size = disk.open(path)
+    try:
+        if size > most:
+            raise OSError(errno.EFBIG, f"{size} bytes, but at most {most} are expected", path)
+        return read_bytes(disk, handle, size)
+    finally:
+        disk.close(handle)
+
+
+def read_bytes(disk: Disk, handle: int, size: int) -> bytes:
+    """
+    Read from a file that is open.
+
+    :param disk: The disk
+    :param handle: Of the file
+    :param size: How many bytes
+    :return: So many bytes, or fewer if the file ends
+    """
+    parts = []
+    while size:
+        try:
+            part = disk.read(handle, size)
+        except InterruptedError:
+            continue
+        if not part:
+            break
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

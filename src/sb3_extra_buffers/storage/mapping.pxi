@@ -1,0 +1,42 @@
+# Files that are mapped to memory.
+
+cdef extern from "mapping.h":
+    const uint8_t *ft_map_file(int, size_t) nogil
+    void ft_unmap_file(const uint8_t *, size_t) nogil
+    void ft_will_need(const uint8_t *, size_t) nogil
+
+
+cdef class Mapping:
+    """
+    The bytes of a file, which the system reads when they are needed; mapped until nobody refers to it.
+
+    Unlike ``mmap.mmap``, it keeps no handle: a buffer may consist of thousands of files.
+
+    :param file: An open file; it may be closed after that
+    :param size: How many bytes; the file must have so many for as long as it is mapped
+    """
+
+    cdef const uint8_t *_bytes
+    cdef size_t _size
+
+    def __cinit__(self, int file, Py_ssize_t size):
+        if size <= 0:
+            raise ValueError(f"{size} bytes cannot be mapped")
+        self._bytes = ft_map_file(file, <size_t>size)
+        if self._bytes is NULL:
+            raise OSError(f"{size} bytes of a file cannot be mapped to memory")
+        self._size = <size_t>size
+
+    def __dealloc__(self):
+        if self._bytes is not NULL:
+            ft_unmap_file(self._bytes, self._size)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void *>self._bytes, <Py_ssize_t>self._size, 1, flags)
+
+    def __len__(self):
+        return <Py_ssize_t>self._size
+
+    def will_need(self):
+        """Have all of it read from disk, without waiting for it."""
+        ft_will_need(self._bytes, self._size)

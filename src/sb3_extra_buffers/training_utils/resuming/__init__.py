@@ -1,0 +1,1 @@
+"""Checkpoints from which a run goes on as if nothing had happened."""

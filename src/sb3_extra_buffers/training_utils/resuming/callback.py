@@ -1,0 +1,189 @@
+"""A callback that keeps checkpoints from which a run goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from time import perf_counter
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from sb3_extra_buffers.compressed.files import SavedToFiles
+from sb3_extra_buffers.storage import StorageError
+from sb3_extra_buffers.storage.disk import DISK, Disk
+from sb3_extra_buffers.training_utils.resuming.background import BackgroundWork
+from sb3_extra_buffers.training_utils.resuming.folder import CheckpointFolder, checkpoints_in, read_manifest
+from sb3_extra_buffers.training_utils.resuming.moments import (
+    AT_END,
+    AT_ROLLOUT,
+    CUT_SHORT,
+    RESUMED,
+    RUNS,
+    go_on,
+    take_snapshot,
+)
+from sb3_extra_buffers.training_utils.resuming.randomness import put_back_randomness
+
+__all__ = ["ResumableCheckpoint"]
+
+
+class ResumableCheckpoint(BaseCallback):
+    """
+    Keep checkpoints of a run: model, optimizer, replay buffer, normalizer, random states, counters, callbacks, and
+    environments where these allow it. ``resume`` goes on from the last one.
+
+    A checkpoint is made when a rollout starts, so on-policy algorithms are never in the middle of one, and once more when
+    training ends. Training stands still only while the values of that moment are taken; a thread writes them. Whenever the
+    process or the machine stops, a checkpoint that is not complete does not count. Of the buffer only what is new is
+    written: checkpoints share the rest.
+
+    If a checkpoint cannot be written, the next rollout begins with the error. The checkpoints before it stay as they are.
+
+    :param path: Folder of the checkpoints, one for each run; it is made if it is not there
+    :param every: Make a checkpoint each time the number of steps passes a multiple of this
+    :param keep: How many checkpoints to keep
+    :param verbose: 1 to print a line for each checkpoint
+    """
+
+    def __init__(self, path: str | os.PathLike[str], every: int = 100_000, keep: int = 3, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        if every < 1 or keep < 1:
+            raise ValueError(f"every is {every} and keep is {keep}; both must be 1 or more")
+        self.path = os.fspath(path)
+        self.every = every
+        self.keep = keep
+        self.seconds_stopped = 0.0
+        """How long training stood still for the last checkpoint."""
+        self._disk: Disk = DISK
+        self._folder: CheckpointFolder | None = None
+        self._work = BackgroundWork()
+        self._last_step = 0
+        self._in_rollout = False
+
+    # -- before training ------------------------------------------------------------------------------------------------
+
+    def _init_callback(self) -> None:
+        model: Any = self.model
+        if not isinstance(model, (OffPolicyAlgorithm, OnPolicyAlgorithm)):
+            raise TypeError(f"{type(model).__name__} collects no rollouts, and so has no moment for a checkpoint")
+        buffer = getattr(model, "replay_buffer", None)
+        if buffer is not None and not isinstance(buffer, SavedToFiles):
+            raise TypeError(
+                f"the replay buffer is a {type(buffer).__name__}, of which only a pickle could be made; give the model a "
+                "compressed one, such as replay_buffer_class=CompressedReplayBuffer"
+            )
+        if self._folder is None:
+            folder = CheckpointFolder(self.path, self.keep, self._disk)
+            folder.open()
+            self._folder = folder
+        try:
+            self._check_run()
+        except BaseException:
+            self._close()
+            raise
+
+    def _check_run(self) -> None:
+        """Checkpoints of another run stay as they are."""
+        run = RUNS.setdefault(self.model, secrets.token_hex(8))
+        found = checkpoints_in(self.path, self._disk)
+        said = []
+        for checkpoint in found:
+            try:
+                said.append(read_manifest(checkpoint, self._disk))
+            except StorageError:
+                continue  # of this run or of another one
+        if found and not any(one["run"] == run for one in said):
+            step = f"at step {said[0]['num_timesteps']:,}" if said else "that cannot be read"
+            raise FileExistsError(
+                f"{self.path} holds the checkpoint of another run {step}; go on with it by resume({self.path!r}, env=env), "
+                "choose another folder, or delete this one"
+            )
+        resumed = RESUMED.get(self.model)
+        if resumed is not None and self.model.num_timesteps < resumed.step:
+            raise ValueError(
+                f"the model was resumed at step {resumed.step:,}, but learn() has set the number of steps to 0; resume it "
+                "again and call learn(..., reset_num_timesteps=False)"
+            )
+
+    def _on_training_start(self) -> None:
+        self._last_step = self.model.num_timesteps
+        self._in_rollout = False
+        resumed = self._take_resumed(drop=False)
+        if resumed is not None and resumed.state["moment"] != AT_ROLLOUT:
+            put_back_randomness(resumed.state["randomness"])
+
+    def _take_resumed(self, drop: bool = True) -> Any:
+        """What the model was resumed from, if it has not gone on since."""
+        resumed = RESUMED.get(self.model)
+        if drop:
+            RESUMED.pop(self.model, None)
+        return resumed if resumed is not None and resumed.step == self.model.num_timesteps else None
+
+    # -- while training -------------------------------------------------------------------------------------------------
+
+    def _on_rollout_start(self) -> None:
+        self._in_rollout = True
+        self._check_work()
+        resumed = self._take_resumed()
+        if resumed is not None:
+            go_on(self.model, self._root, resumed.state)
+        is_due = self.model.num_timesteps // self.every > self._last_step // self.every
+        if is_due and not self._work.is_busy:
+            self._make_checkpoint(AT_ROLLOUT)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self._in_rollout = False
+
+    def _on_training_end(self) -> None:
+        try:
+            self._work.wait()
+            self._check_work()
+            if self.model.num_timesteps > self._last_step:
+                self._make_checkpoint(CUT_SHORT if self._in_rollout else AT_END)
+                self._work.wait()
+                self._check_work()
+        finally:
+            self._close()
+
+    @property
+    def _root(self) -> BaseCallback | None:
+        """The callback that ``learn`` calls, with this one and all others inside."""
+        root = self.locals.get("callback")
+        return root if isinstance(root, BaseCallback) else None
+
+    def _make_checkpoint(self, moment: str) -> None:
+        start = perf_counter()
+        step, folder = self.model.num_timesteps, self._folder
+        assert folder is not None
+        snapshot = take_snapshot(self.model, self._root, self, moment)
+
+        def write() -> None:
+            began = perf_counter()
+            size = snapshot.write(folder)
+            if self.verbose:
+                seconds = perf_counter() - began
+                print(f"Checkpoint at step {step:,}: {size / 1e6:.1f} MB in {seconds:.1f} s, in {self.path}")
+
+        self._work.start(write)
+        self._last_step = step
+        self.seconds_stopped = perf_counter() - start
+
+    def _check_work(self) -> None:
+        try:
+            self._work.check()
+        except OSError as error:
+            message = f"a checkpoint could not be written: {error.strerror or error}; those before it are complete"
+            raise OSError(error.errno, message, self.path) from error
+        except Exception as error:
+            raise RuntimeError(f"a checkpoint could not be written to {self.path}; those before it are complete") from error
+
+    def _close(self) -> None:
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None

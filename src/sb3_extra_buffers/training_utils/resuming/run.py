@@ -1,0 +1,179 @@
+"""Go on with a run from its last checkpoint."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from typing import Any
+
+import torch as th
+from stable_baselines3.common.base_class import BaseAlgorithm, maybe_make_env
+from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+
+from sb3_extra_buffers.compressed.file_loading import fill_buffer
+from sb3_extra_buffers.storage import StorageError
+from sb3_extra_buffers.storage.directory import SavedDirectory
+from sb3_extra_buffers.training_utils.resuming.background import wait_for_all
+from sb3_extra_buffers.training_utils.resuming.environments import put_back_envs, put_back_normalizer
+from sb3_extra_buffers.training_utils.resuming.folder import (
+    BUFFER,
+    MODEL,
+    STATE,
+    Checkpoint,
+    NewerFormatError,
+    checkpoints_in,
+    read_file,
+    read_manifest,
+    told_apart,
+)
+from sb3_extra_buffers.training_utils.resuming.models import find_algorithm, put_back_early
+from sb3_extra_buffers.training_utils.resuming.moments import CUT_SHORT, RESUMED, RUNS, Resumed
+from sb3_extra_buffers.training_utils.resuming.randomness import put_back_randomness
+from sb3_extra_buffers.training_utils.resuming.values import values_from_bytes
+
+__all__ = ["resume"]
+
+
+def resume(
+    path: str | os.PathLike[str],
+    env: GymEnv | str,
+    *,
+    algorithm: type[BaseAlgorithm] | None = None,
+    device: th.device | str = "auto",
+    custom_objects: dict[str, Any] | None = None,
+) -> Any:
+    """
+    Load the last checkpoint of a run, and make everything what it was.
+
+    Then call ``model.learn(total - model.num_timesteps, callback=..., reset_num_timesteps=False)`` with the callbacks of the
+    run, a ``ResumableCheckpoint`` for the same folder among them: it puts back what ``learn`` sets anew, such as the other
+    callbacks.
+
+    If the last checkpoint is damaged, the one before it is loaded, and a warning says so. If environments cannot go on in the
+    middle of an episode, they start new ones, and a warning says why.
+
+    The model is in SB3's own format, which is loaded by SB3 and contains pickles: resume only from folders that you trust.
+
+    :param path: Folder of the checkpoints
+    :param env: Environments, made in the same way as those of the run
+    :param algorithm: Class of the model, if it is one of your own; those of SB3, of SB3-Contrib and of this package are found
+    :param device: Device of the model
+    :param custom_objects: Passed to SB3's ``load``
+    :return: The model
+    """
+    path = os.fspath(path)
+    wait_for_all()  # the last checkpoint of a training in this process may still be on its way
+    found = checkpoints_in(path)
+    if not found:
+        raise FileNotFoundError(f"there is no complete checkpoint in {path}; start the run anew")
+    errors = []
+    for checkpoint in found:
+        try:
+            model = _load(checkpoint, env, algorithm, device, custom_objects)
+        except NewerFormatError:
+            raise
+        except StorageError as error:
+            errors.append(error)
+            continue
+        if errors:
+            warnings.warn(
+                f"the last checkpoint in {path} is damaged ({errors[0]}); the run goes on from "
+                f"{os.path.basename(checkpoint.path)}, at step {model.num_timesteps:,}",
+                stacklevel=2,
+            )
+        return model
+    raise StorageError(f"none of the {len(found)} checkpoints in {path} can be read: {errors[0]}") from errors[0]
+
+
+def _load(
+    checkpoint: Checkpoint,
+    env: GymEnv | str,
+    algorithm: type[BaseAlgorithm] | None,
+    device: th.device | str,
+    custom_objects: dict[str, Any] | None,
+) -> Any:
+    said = read_manifest(checkpoint)
+    state = values_from_bytes(read_file(checkpoint, said, STATE))
+    cls = find_algorithm(said["algorithm"], algorithm)
+    venv = cls._wrap_env(maybe_make_env(env, 0), 0)
+    _check_env(venv, said, checkpoint.path)
+    file, buffer = io.BytesIO(read_file(checkpoint, said, MODEL)), os.path.join(checkpoint.path, BUFFER)
+    if said["buffer"]:
+        _check_buffer(buffer)
+    model: Any = cls.load(file, env=venv, device=device, custom_objects=custom_objects, force_reset=False)
+    if said["buffer"]:
+        model.replay_buffer = _load_buffer(model, buffer)
+    put_back_early(model, state["extras"])
+    reason = put_back_envs(model.env, state["environments"])
+    if state["moment"] == CUT_SHORT:  # the environments are one step ahead of what the model knows
+        reason = reason or CUT_SHORT
+    if state["normalizer"] is not None:
+        put_back_normalizer(model.get_vec_normalize_env(), state["normalizer"])
+    if reason is not None:
+        _start_new_episodes(model)
+        warnings.warn(f"environments start new episodes: {reason}", stacklevel=4)
+    put_back_randomness(state["randomness"])
+    RUNS[model] = said["run"]
+    RESUMED[model] = Resumed(model.num_timesteps, state)
+    return model
+
+
+def _check_env(venv: VecEnv, said: dict[str, Any], where: str) -> None:
+    """Refuse environments that are not like those of the run."""
+    facts = {
+        "n_envs": venv.num_envs,
+        "observation_space": str(venv.observation_space),
+        "action_space": str(venv.action_space),
+    }
+    for name, now in facts.items():
+        if said[name] != now:
+            raise ValueError(
+                f"the environments do not fit {where}: {name} was {said[name]}, and is {now}; make them as before"
+            )
+    normalizes = unwrap_vec_normalize(venv) is not None
+    if said["normalizes"] != normalizes:
+        advice = "leave VecNormalize out" if normalizes else "wrap them in VecNormalize"
+        raise ValueError(f"the environments do not fit {where}: {advice}, as before")
+
+
+def _check_buffer(path: str) -> None:
+    """Read all of it once, before anything is made of it."""
+    with told_apart(path):
+        saved = SavedDirectory(path)
+        for name in saved.parts:
+            saved.read(name)
+
+
+def _load_buffer(model: Any, path: str) -> Any:
+    made = model.replay_buffer  # by SB3, just now: of the right class, and with a schedule that no file holds
+    with told_apart(path):
+        if made._ring is not None:  # a ring on disk, which may be further than the checkpoint: it goes back
+            made.reset()
+            fill_buffer(made, SavedDirectory(path))
+            made.flush()
+            return made
+        handed_in = {}
+        if isinstance(made, HerReplayBuffer):
+            handed_in["env"] = model.env
+        if getattr(made, "_beta_schedule", None) is not None:
+            handed_in["beta"] = made._beta_schedule.var
+        return type(made).load(path, device=model.device, **handed_in)
+
+
+def _start_new_episodes(model: Any) -> None:
+    """The episodes that were going on are over; what comes next has nothing to do with them."""
+    model._last_obs = None  # learn() resets the environments then
+    buffer = getattr(model, "replay_buffer", None)
+    if buffer is None or buffer.size() == 0:
+        return
+    if isinstance(buffer, HerReplayBuffer):
+        buffer.truncate_last_trajectory()
+    elif buffer.handle_timeout_termination:
+        # As if a time limit had ended them: returns over several steps stop there, and values are still bootstrapped.
+        last = (buffer.pos - 1) % buffer.buffer_size
+        cut = ~buffer.dones[last].astype(bool)
+        buffer.dones[last, cut] = 1
+        buffer.timeouts[last, cut] = 1

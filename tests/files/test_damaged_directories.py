@@ -1,0 +1,231 @@
+"""Whatever has happened to the files of a directory: an error, or exactly what was saved, and no other file is read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from disk_simulator import SimulatedDisk
+from file_kit import PATH, held, load, make, save
+from gymnasium import spaces
+
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.storage.directory import MANIFEST, pack_manifest
+from sb3_extra_buffers.storage.errors import StorageError
+
+
+class Small(CompressedReplayBuffer):
+    """Compresses observations of a few bytes."""
+
+    raw_below = 0
+
+
+def small() -> Small:
+    buffer = Small(3, spaces.Box(0, 255, (6,), np.uint8), spaces.Discrete(2), "cpu")
+    for step in range(4):
+        obs = np.arange(step, step + 6, dtype=np.uint8)[None]
+        buffer.add(obs, obs + 1, np.zeros(1), np.array([step]), np.zeros(1), [{}])
+    return buffer
+
+
+@pytest.fixture(scope="module")
+def saved() -> tuple[SimulatedDisk, Any]:
+    disk, buffer = SimulatedDisk(), small()
+    save(buffer, disk)
+    return disk, held(buffer)
+
+
+def files_of(disk: SimulatedDisk) -> list[str]:
+    return [f"{PATH}/{name}" for name in disk.names_in(PATH)]
+
+
+def refused_or_same(disk: SimulatedDisk, expected: Any) -> bool:
+    try:
+        found = held(load(disk, cls=Small))
+    except StorageError as error:
+        assert str(error)
+        return True
+    assert found == expected, "other content"
+    return False
+
+
+def test_every_bit(saved: tuple[SimulatedDisk, Any]) -> None:
+    disk, expected = saved
+    refused = total = 0
+    for path in files_of(disk):
+        content = disk.content_of(path)
+        for place in range(len(content)):
+            for bit in range(8):
+                damaged = bytearray(content)
+                damaged[place] ^= 1 << bit
+                disk.set_content(path, bytes(damaged))
+                refused += refused_or_same(disk, expected)
+                total += 1
+        disk.set_content(path, content)
+    assert refused == total > 10_000
+
+
+def test_every_prefix(saved: tuple[SimulatedDisk, Any]) -> None:
+    disk, expected = saved
+    for path in files_of(disk):
+        content = disk.content_of(path)
+        for size in range(len(content)):
+            disk.set_content(path, content[:size])
+            assert refused_or_same(disk, expected)
+        disk.set_content(path, content + b"\0")
+        refused_or_same(disk, expected)
+        disk.set_content(path, content)
+
+
+ODD: list[Any] = [-1, 2**24, 2**40, 1.5, "../x", None, [], {}, {"array": ["<f8", [1 << 30], ""]}]
+
+
+def variants(said: Any) -> Iterator[Any]:
+    """The same with one of its parts exchanged, removed, or there twice."""
+    yield from ODD
+    if isinstance(said, dict):
+        for key, part in said.items():
+            yield {name: value for name, value in said.items() if name != key}
+            for other in variants(part):
+                yield {**said, key: other}
+        yield {**said, "more": 1}
+    elif isinstance(said, list):
+        for place, part in enumerate(said):
+            yield [*said[:place], *said[place + 1 :]]
+            yield [*said[: place + 1], *said[place:]]
+            for other in variants(part):
+                yield [*said[:place], other, *said[place + 1 :]]
+
+
+def resident() -> int:
+    """Kilobytes that the process has had at most."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+
+@pytest.mark.memory
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
+@pytest.mark.parametrize("kind", ["plain", "prioritized", "her"])
+def test_manifests_that_somebody_has_made_up(kind: str) -> None:
+    """Their checksums are right. Loading is an error or works; it reads no other files, nor takes the memory they ask for."""
+    buffer, _ = make(kind, 20)
+    disk = SimulatedDisk()
+    save(buffer, disk)
+    body = json.loads(disk.content_of(f"{PATH}/{MANIFEST}"))
+    for key in ("magic", "format", "checksum"):
+        body.pop(key)
+    opened: list[str] = []
+    real_open = disk.open
+    disk.open = lambda path: (opened.append(path), real_open(path))[1]  # type: ignore[method-assign, assignment]
+    allowed = set(files_of(disk))
+    before, tried = resident(), 0
+    for other in variants(body):
+        if not isinstance(other, dict):
+            continue
+        disk.set_content(f"{PATH}/{MANIFEST}", pack_manifest(other))
+        tried += 1
+        with contextlib.suppress(StorageError, MemoryError):
+            load(disk)
+    assert tried > 1000
+    assert set(opened) <= allowed
+    assert resident() - before < 64 << 10
+
+
+@pytest.mark.parametrize(
+    "name", ["../0000000001.pack", "/etc/passwd", "a/0000000001.pack", "0000000001.pack\0", "manifest.json"]
+)
+def test_packs_elsewhere(name: str, saved: tuple[SimulatedDisk, Any]) -> None:
+    disk = saved[0].copy()
+    body = json.loads(disk.content_of(f"{PATH}/{MANIFEST}"))
+    body["packs"] = [name]
+    disk.set_content(
+        f"{PATH}/{MANIFEST}", pack_manifest({k: v for k, v in body.items() if k not in ("magic", "format", "checksum")})
+    )
+    with pytest.raises(StorageError, match="does not say what is where"):
+        load(disk, cls=Small)
+
+
+def test_a_name_that_is_there_twice(saved: tuple[SimulatedDisk, Any]) -> None:
+    disk = saved[0].copy()
+    text = disk.content_of(f"{PATH}/{MANIFEST}")
+    body = text[: text.rindex(b',"checksum"')].replace(b'"values":', b'"class":"x","values":')
+    from sb3_extra_buffers.storage._core import checksum
+
+    disk.set_content(f"{PATH}/{MANIFEST}", body + b',"checksum":"%08x"}\n' % checksum(body))
+    with pytest.raises(StorageError, match="twice"):
+        load(disk, cls=Small)
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink") or os.name != "posix", reason="needs links and pipes")
+def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
+    buffer, _ = make("plain", 20)
+    buffer.save(tmp_path / "b")
+    (pack,) = (tmp_path / "b").glob("*.pack")
+    pack.rename(tmp_path / "elsewhere")
+    pack.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="cannot be read"):
+        load(path=tmp_path / "b")
+    pack.unlink()
+    os.mkfifo(pack)
+    with pytest.raises(StorageError, match="not a file"):
+        load(path=tmp_path / "b")
+
+
+# -- kill -9 -------------------------------------------------------------------------------------------------------------
+
+
+def kill_while_saving(path: Path, times: int, seed: int) -> int:
+    """
+    Have a process save one state after the other, and kill it at some moment, again and again.
+
+    :param path: Where it saves to
+    :param times: How often
+    :param seed: Decides when
+    :return: How many states were acknowledged
+    """
+    rng = np.random.default_rng(seed)
+    steps = 0
+    for _ in range(times):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(reading)
+                buffer, feed = make("plain", steps)
+                while True:
+                    for _ in range(7):
+                        feed.add()
+                    save(buffer, path=path)
+                    os.write(writing, feed.step.to_bytes(8, "little"))
+            finally:
+                os._exit(1)
+        os.close(writing)
+        acknowledged = [os.read(reading, 8)]
+        time.sleep(float(rng.random() * 0.02))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        while data := os.read(reading, 8):
+            acknowledged.append(data)
+        os.close(reading)
+        last = int.from_bytes(acknowledged[-1], "little")
+        found = held(load(path=path))
+        assert found in [held(make("plain", state)[0]) for state in (last, last + 7)], (
+            "neither what was acknowledged nor the next"
+        )
+        steps = last
+    return steps // 7
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_killed_while_saving(times: int, tmp_path: Path) -> None:
+    assert kill_while_saving(tmp_path / "b", times, times) >= times

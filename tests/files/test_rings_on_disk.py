@@ -1,0 +1,230 @@
+"""A ring on disk: a buffer with ``storage_dir`` gives what it would give without, and another one goes on with it."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import logging
+import os
+import pickle
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from buffer_contents import contents
+from file_kit import FILE_KINDS, held, make
+from numbered_worlds import ENVS, IMAGE, KINDS, ROWS, Feed, images, replay
+
+from sb3_extra_buffers import load_buffer
+from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
+from sb3_extra_buffers.compressed.rings import parse_bytes
+
+
+def settled(buffer: Any) -> None:
+    """Wait until the thread has nothing to do."""
+    buffer.flush()
+
+
+@pytest.mark.parametrize("max_memory", [None, 20_000, "1GB"])
+@pytest.mark.parametrize("kind", FILE_KINDS)
+def test_the_same_samples(kind: str, max_memory: Any, tmp_path: Path) -> None:
+    ours, feed = make(kind, 0, storage_dir=str(tmp_path / "ring"), max_memory=max_memory)
+    other, other_feed = make(kind, 0)
+    for step in range(150):
+        feed.add()
+        other_feed.add()
+        if step % 25 == 24:
+            settled(ours)
+            assert contents(ours) == contents(other)
+            np.random.seed(step)
+            mine = ours.sample(16)
+            np.random.seed(step)
+            assert str(mine) == str(other.sample(16))
+    mapped = ours._ring._mapped
+    assert (len(mapped) > 0) == (max_memory != "1GB")
+    assert held(load_buffer(tmp_path / "ring")) == held(ours), "others can read it while it is in use"
+    ours.close()
+    assert contents(ours) == contents(other)
+
+
+@pytest.mark.parametrize("kind", FILE_KINDS)
+def test_another_buffer_goes_on(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ring = str(tmp_path / "ring")
+    ours, feed = make(kind, 95, storage_dir=ring)
+    if hasattr(ours, "update_priorities"):
+        ours.update_priorities(np.arange(3), np.arange(3) + 7.0)
+    ours.close()
+    with caplog.at_level(logging.INFO):
+        again, again_feed = make(kind, 0, storage_dir=ring)
+    assert f"{ROWS} rows" in caplog.text
+    assert contents(again) == contents(ours)
+    again_feed.step = feed.step
+    for _ in range(70):
+        feed.add()
+        again_feed.add()
+    assert contents(again) == contents(ours)
+    again.close()
+    assert held(load_buffer(ring)) == held(ours)
+
+
+def test_one_writer_and_any_readers(tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    ours, feed = make("plain", 30, storage_dir=ring)
+    with pytest.raises(BlockingIOError, match="in use by another buffer"):
+        make("plain", 0, storage_dir=ring)
+    ours.flush()
+    assert held(load_buffer(ring)) == held(ours) == held(load_buffer(ring))
+    ours.save(tmp_path / "copy")
+    copy = pickle.loads(pickle.dumps(ours))
+    assert contents(copy) == contents(ours) and copy._ring is None
+    assert (
+        held(load_buffer(tmp_path / "copy")) == held(ours) and load_buffer(tmp_path / "copy")._options["storage_dir"] is None
+    )
+    del ours, feed
+    gc.collect()
+    make("plain", 0, storage_dir=ring)[0].close()
+
+
+def test_another_form_is_refused(tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    make("plain", 5, storage_dir=ring)[0].close()
+    with pytest.raises(
+        ValueError, match=r"another form: compression_method=None, and this buffer has compression_method=gzip"
+    ):
+        make("plain", 0, storage_dir=ring, compression_method="gzip")
+    with pytest.raises(ValueError, match=r"buffer_size=80.*buffer_size=60"):
+        CompressedReplayBuffer(60, IMAGE, KINDS["plain"][0]().action_space, "cpu", ENVS, storage_dir=ring)
+    with pytest.raises(ValueError, match=r"CompressedReplayBuffer.*CompressedPrioritizedReplayBuffer"):
+        make("prioritized", 0, storage_dir=ring)
+    assert make("plain", 0, storage_dir=ring)[0].size() == 5, "nothing was touched, and no lock was kept"
+
+
+def test_wrong_options(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="durability is 'none'"):
+        make("plain", 0, storage_dir=str(tmp_path / "a"), durability="none")
+    with pytest.raises(ValueError, match="max_memory is 'lots'"):
+        make("plain", 0, storage_dir=str(tmp_path / "a"), max_memory="lots")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x").write_text("x")
+    with pytest.raises(FileExistsError, match="'x'"):
+        make("plain", 0, storage_dir=str(tmp_path / "mine"))
+    with pytest.raises(TypeError, match="storage_dir"):
+        CompressedRolloutBuffer(10, IMAGE, KINDS["plain"][0]().action_space, storage_dir="x")  # type: ignore[call-arg]
+    assert [parse_bytes(given) for given in (None, 5, "5", "2GB", "1.5 k", "3MiB")] == [None, 5, 5, 2 << 30, 1536, 3 << 20]
+
+
+def test_a_reset_is_followed(tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    ours, feed = make("plain", 90, storage_dir=ring)
+    ours.flush()
+    ours.reset()
+    for _ in range(20):
+        feed.add()
+    ours._ring._write()
+    assert held(load_buffer(ring))["used"] == 20
+    assert load_buffer(ring).rewards[:20].tolist() == ours.rewards[:20].tolist()
+
+
+def test_a_full_disk_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, feed = make("plain", 20, storage_dir=str(tmp_path / "ring"))
+    ours.flush()
+    before = held(ours)
+
+    def fails(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(ours._ring._disk), "sync", fails)
+        ours._ring._write()
+    with pytest.raises(OSError, match="No space left"):
+        feed.add()
+    assert held(load_buffer(tmp_path / "ring")) == before
+    feed.add()
+    ours.flush()
+    assert held(load_buffer(tmp_path / "ring")) == held(ours)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_does_not_write(tmp_path: Path) -> None:
+    ours, feed = make("plain", 30, storage_dir=str(tmp_path / "ring"))
+    ours.flush()
+    before = held(ours)
+    child = os.fork()
+    if child == 0:
+        try:
+            for _ in range(50):
+                feed.add()
+            ours.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert held(load_buffer(tmp_path / "ring")) == before
+    with pytest.raises(BlockingIOError):
+        make("plain", 0, storage_dir=str(tmp_path / "ring"))
+
+
+def newest_step(buffer: Any) -> int:
+    return int(buffer.rewards[(buffer.pos - 1) % ROWS].max()) // ENVS
+
+
+def write_until_killed(ring: str, durability: str, seconds: float) -> None:
+    """Have a process go on with a ring, and kill it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            buffer, feed = make("plain", 0, storage_dir=ring, durability=durability)
+            feed.step = newest_step(buffer) + 1 if buffer.size() else 0
+            os.write(writing, b"x")
+            while True:
+                feed.add()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    assert os.read(reading, 1) == b"x"
+    os.close(reading)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("durability", ["chunk", "full"])
+def test_killed_while_writing(durability: str, times: int, tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    rng = np.random.default_rng(times)
+    newest = -1
+    for _ in range(times):
+        write_until_killed(ring, durability, float(rng.random() * 0.1))
+        found = load_buffer(ring)
+        rows = found.size()
+        if not rows:
+            continue
+        assert newest_step(found) >= newest, "what was there before is still there"
+        newest = newest_step(found)
+        order = [(found.pos - rows + place) % ROWS for place in range(rows)]
+        assert [int(found.rewards[row, 0]) // ENVS for row in order] == list(range(newest - rows + 1, newest + 1))
+        KINDS["plain"][2](found.sample(16))
+    assert newest > times, "it gets on"
+
+
+def test_large_rings_are_mapped(tmp_path: Path) -> None:
+    """With chunks of many laps, in a ring that is wrapped again and again: packs are given back."""
+    ours = replay(CompressedReplayBuffer)(storage_dir=str(tmp_path / "ring"))
+    feed = Feed(ours, images)
+    sizes = []
+    for _ in range(30):
+        for _ in range(ROWS):
+            feed.add()
+        ours._ring._write()
+        sizes.append(sum(file.stat().st_size for file in (tmp_path / "ring").iterdir()))
+    assert max(sizes[10:]) < 3 * sizes[1]
+    np.random.seed(0)
+    KINDS["plain"][2](ours.sample(64))
+    ours.close()

@@ -1,0 +1,381 @@
+"""What resume refuses, what it falls back to, and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from resuming_kit import PatientCheckpoint, Walk, walks
+from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EveryNTimesteps, StopTrainingOnMaxEpisodes
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecNormalize
+
+import sb3_extra_buffers
+from sb3_extra_buffers import (
+    CompressedHerReplayBuffer,
+    CompressedNStepReplayBuffer,
+    CompressedReplayBuffer,
+    ResumableCheckpoint,
+    StorageError,
+    load_buffer,
+    resume,
+)
+from sb3_extra_buffers.training_utils.resuming.folder import checkpoints_in
+
+
+def dqn(env: Any = None, cls: Any = DQN, **options: Any) -> Any:
+    """A model that has learned nothing yet."""
+    options = {"replay_buffer_class": CompressedReplayBuffer} | options
+    env = walks() if env is None else env
+    return cls("MlpPolicy", env, buffer_size=200, learning_starts=20, batch_size=8, seed=1, device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three checkpoints; tests copy it."""
+    path: Path = tmp_path_factory.mktemp("resume") / "run"
+    dqn(policy_kwargs={"net_arch": [8]}).learn(120, callback=PatientCheckpoint(path, every=40))
+    return path
+
+
+@pytest.fixture
+def run(whole_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole_run, tmp_path / "run"))
+
+
+def folders(path: Path) -> list[Path]:
+    """Checkpoints, the newest one first."""
+    return [Path(checkpoint.path) for checkpoint in checkpoints_in(str(path))]
+
+
+def test_what_is_in_the_folder_can_be_used_by_itself(run: Path) -> None:
+    newest, *older = folders(run)
+    assert len(older) == 2 and newest.name == "checkpoint-000003"
+    model = DQN.load(newest / "model.zip")
+    buffer = load_buffer(newest / "buffer.sb3x")
+    assert model.num_timesteps == 120 and buffer.size() * 2 == 120
+    said = json.loads((newest / "checkpoint.json").read_text())
+    assert said["algorithm"] == "stable_baselines3.DQN" and said["num_timesteps"] == said["total_timesteps"] == 120
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(FileNotFoundError, match=r"there is no complete checkpoint in .*; start the run anew"):
+            resume(path, env=walks())
+
+
+def test_an_unfinished_checkpoint_does_not_count_and_goes_away(run: Path) -> None:
+    newest, before, _ = folders(run)
+    os.rename(newest / "checkpoint.json", newest / "checkpoint.new")
+    (run / "checkpoint-000009").mkdir()
+    (run / "checkpoint-000010").write_text("not a folder")
+    model = resume(run, env=walks())
+    assert model.num_timesteps == 80
+    model.learn(40, callback=ResumableCheckpoint(run, every=1000), reset_num_timesteps=False)
+    assert not newest.exists() and before.exists() and not (run / "checkpoint-000009").exists()
+
+
+@pytest.mark.parametrize("file", ["checkpoint.json", "state.json", "model.zip", "buffer.sb3x/manifest.json"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+def test_the_one_before_a_damaged_checkpoint(run: Path, file: str, damage: str) -> None:
+    target = folders(run)[0] / file
+    data = bytearray(target.read_bytes())
+    data[len(data) // 2] ^= 16
+    target.unlink()
+    if damage != "gone":
+        target.write_bytes(data if damage == "flipped" else data[: len(data) // 2])
+    if (file, damage) == ("checkpoint.json", "gone"):
+        assert resume(run, env=walks()).num_timesteps == 80  # it was never finished, as far as anybody can tell
+        return
+    with pytest.warns(UserWarning, match=r"is damaged \(.*\); the run goes on from checkpoint-000002, at step 80"):
+        model = resume(run, env=walks())
+    assert model.num_timesteps == 80 and model.replay_buffer.size() == 40
+
+
+def test_all_are_damaged(run: Path) -> None:
+    for folder in folders(run):
+        (folder / "model.zip").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"none of the 3 checkpoints in .* can be read: .*model.zip is damaged"):
+        resume(run, env=walks())
+
+
+def test_a_newer_version_is_not_damage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.training_utils.resuming.folder.FORMAT", 0)
+    with pytest.raises(StorageError, match=r"in format 1; this version reads format 0: install a newer one"):
+        resume(run, env=walks())
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (lambda: walks(3), "n_envs was 2, and is 3; make them as before"),
+        (lambda: walks(continuous=True), r"action_space was Discrete\(3\), and is Box"),
+        (lambda: make_vec_env("CartPole-v1", n_envs=2), "observation_space was"),
+        (lambda: walks(wrap=VecNormalize), "leave VecNormalize out, as before"),
+    ],
+)
+def test_other_environments(run: Path, env: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resume(run, env=env())
+
+
+def test_a_normalizer_that_is_missing(tmp_path: Path) -> None:
+    dqn(walks(wrap=VecNormalize)).learn(8, callback=ResumableCheckpoint(tmp_path))
+    with pytest.raises(ValueError, match="wrap them in VecNormalize, as before"):
+        resume(tmp_path, env=walks())
+
+
+class Mine(DQN):
+    """A class of somebody's own."""
+
+
+def test_algorithms_are_looked_up_or_given(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"the checkpoint is of stable_baselines3.DQN, but algorithm is stable_baselines3.PPO"):
+        resume(run, env=walks(), algorithm=PPO)
+    assert type(resume(run, env=walks(), algorithm=Mine)) is Mine
+    dqn(cls=Mine).learn(8, callback=ResumableCheckpoint(tmp_path / "mine"))
+    with pytest.raises(TypeError, match=r"a class of your own; give it to resume: resume\(..., algorithm=Mine\)"):
+        resume(tmp_path / "mine", env=walks())
+    assert type(resume(tmp_path / "mine", env=walks(), algorithm=Mine)) is Mine
+
+
+def test_one_environment_by_its_name(tmp_path: Path) -> None:
+    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=50, replay_buffer_class=CompressedReplayBuffer, device="cpu")
+    model.learn(20, callback=ResumableCheckpoint(tmp_path))
+    assert resume(tmp_path, env="CartPole-v1").num_timesteps == 20
+    assert resume(tmp_path, env=gym.make("CartPole-v1")).num_timesteps == 20
+
+
+def test_runs_are_not_mixed(run: Path) -> None:
+    with pytest.raises(FileExistsError, match=r"holds the checkpoint of another run at step 120; go on with it by resume\("):
+        dqn().learn(8, callback=ResumableCheckpoint(run))
+    model = resume(run, env=walks())
+    model.learn(8, callback=ResumableCheckpoint(run), reset_num_timesteps=False)
+    model.learn(8, callback=ResumableCheckpoint(run), reset_num_timesteps=False)
+    assert resume(run, env=walks()).num_timesteps == 136
+
+
+def test_steps_that_start_at_zero_again_are_a_mistake(run: Path) -> None:
+    with pytest.raises(ValueError, match=r"resumed at step 120, but learn\(\) has set the number of steps to 0"):
+        resume(run, env=walks()).learn(8, callback=ResumableCheckpoint(run))
+
+
+class Break(BaseCallback):
+    """Somebody presses Ctrl-C."""
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps > 150:
+            raise KeyboardInterrupt
+        return True
+
+
+def test_a_training_that_was_broken_off_can_be_resumed_in_the_same_process(run: Path) -> None:
+    """As in a notebook, where the callback of before is still there."""
+    model, before = resume(run, env=walks()), PatientCheckpoint(run, every=8)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(1000, callback=[before, Break()], reset_num_timesteps=False)
+    again = resume(run, env=walks())
+    assert again.num_timesteps >= 144
+    again.learn(16, callback=ResumableCheckpoint(run), reset_num_timesteps=False)
+    assert resume(run, env=walks()).num_timesteps == again.num_timesteps
+
+
+def test_another_folder_is_fine(run: Path, tmp_path: Path) -> None:
+    model = resume(run, env=walks())
+    model.learn(8, callback=ResumableCheckpoint(tmp_path / "branch"), reset_num_timesteps=False)
+    assert resume(run, env=walks()).num_timesteps == 120
+    assert resume(tmp_path / "branch", env=walks()).num_timesteps == 128
+
+
+def test_what_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="the replay buffer is a ReplayBuffer, of which only a pickle could be made"):
+        dqn(replay_buffer_class=ReplayBuffer).learn(8, callback=ResumableCheckpoint(tmp_path))
+    ars = pytest.importorskip("sb3_contrib").ARS("LinearPolicy", walks(1), n_delta=1)
+    with pytest.raises(TypeError, match="ARS collects no rollouts"):
+        ars.learn(8, callback=ResumableCheckpoint(tmp_path))
+    for wrong in ({"every": 0}, {"keep": 0}):
+        with pytest.raises(ValueError, match="both must be 1 or more"):
+            ResumableCheckpoint(tmp_path, **wrong)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError, match="is not a folder"):
+        dqn().learn(8, callback=ResumableCheckpoint(tmp_path / "file"))
+
+
+class Hidden(Walk):
+    """Keeps something that cannot be saved."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.something = iter([])
+
+
+def test_environments_that_cannot_go_on_start_new_episodes(tmp_path: Path) -> None:
+    """What comes next is not taken for the continuation of what came before."""
+    env = make_vec_env(Hidden, n_envs=2)
+    kwargs = {"replay_buffer_class": CompressedNStepReplayBuffer, "replay_buffer_kwargs": {"n_steps": 3}}
+    model = dqn(env, **kwargs)
+    model.learn(60, callback=ResumableCheckpoint(tmp_path))
+    last = model.replay_buffer.pos - 1
+    going_on = model.replay_buffer.dones[last] == 0
+    assert going_on.any()
+    with pytest.warns(UserWarning, match=r"environments start new episodes: Hidden.something is a builtins.list_iterator"):
+        resumed = resume(tmp_path, env=make_vec_env(Hidden, n_envs=2))
+    buffer = resumed.replay_buffer
+    assert resumed._last_obs is None
+    assert buffer.dones[last].all() and np.array_equal(
+        buffer.timeouts[last] > 0, (model.replay_buffer.timeouts[last] > 0) | going_on
+    )
+    resumed.learn(60, callback=ResumableCheckpoint(tmp_path), reset_num_timesteps=False)
+    assert resumed.num_timesteps >= 120 and 2 * buffer.size() == resumed.num_timesteps
+
+
+def test_her_forgets_the_rest_of_an_episode_that_does_not_go_on(tmp_path: Path) -> None:
+    def env() -> Any:
+        return make_vec_env(Hidden, n_envs=2, env_kwargs={"goals": True, "continuous": True})
+
+    options: Any = {"learning_starts": 100, "seed": 1, "device": "cpu", "replay_buffer_class": CompressedHerReplayBuffer}
+    SAC("MultiInputPolicy", env(), buffer_size=200, **options).learn(60, callback=ResumableCheckpoint(tmp_path))
+    with pytest.warns(UserWarning, match="start new episodes"):
+        resumed = resume(tmp_path, env=env())
+    assert (resumed.replay_buffer._current_ep_start == resumed.replay_buffer.pos).all()
+    resumed.learn(80, reset_num_timesteps=False)
+
+
+class StopHere(BaseCallback):
+    """Ends a training as callbacks do."""
+
+    def _on_step(self) -> bool:
+        return self.num_timesteps < 31
+
+
+def test_a_callback_has_stopped_the_training(tmp_path: Path) -> None:
+    """That is in the middle of a step: the environments are further than the model."""
+    for name, model in {"on": PPO("MlpPolicy", walks(), n_steps=8, batch_size=8, device="cpu"), "off": dqn()}.items():
+        model.learn(100, callback=[StopHere(), ResumableCheckpoint(tmp_path / name)])
+        with pytest.warns(UserWarning, match="start new episodes: training was stopped in the middle of a rollout"):
+            resumed = resume(tmp_path / name, env=walks())
+        assert resumed.num_timesteps == 32 and resumed._last_obs is None
+        resumed.learn(32, reset_num_timesteps=False)
+
+
+def test_logs_go_on(tmp_path: Path) -> None:
+    """What has been recorded and not been written yet, and the number of steps that it is written with."""
+    model = PPO("MlpPolicy", walks(), n_steps=8, batch_size=8, n_epochs=1, device="cpu", seed=2)
+    kept: dict[str, Any] = {}
+
+    class Keep(BaseCallback):
+        def _on_rollout_start(self) -> None:
+            if self.num_timesteps == 48:
+                kept.update(self.logger.name_to_value)
+
+        def _on_step(self) -> bool:
+            return True
+
+    model.learn(64, callback=[PatientCheckpoint(tmp_path, every=48), Keep()])
+    shutil.rmtree(folders(tmp_path)[0])
+    found: dict[str, Any] = {}
+    steps = []
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            found.update(self.logger.name_to_value)
+            return False
+
+    resumed = resume(tmp_path, env=walks())
+    assert resumed.num_timesteps == 48
+    resumed.set_logger(type("Counted", (Logger,), {"dump": lambda self, step=0: steps.append(step)})(None, []))
+    resumed.learn(16, callback=[ResumableCheckpoint(tmp_path), Look()], reset_num_timesteps=False)
+    assert "train/loss" in kept and kept == found
+    resumed.learn(16, reset_num_timesteps=False)
+    assert steps and min(steps) > 48
+
+
+class Counts(BaseCallback):
+    """Keeps a bit of everything, and takes care of one thing itself."""
+
+    def __init__(self, limit: int = 3) -> None:
+        super().__init__()
+        self.limit = limit
+        self.history: list[float] = []
+        self.window = np.zeros(3)
+        self.rng = np.random.default_rng()
+        self.plot = object()
+
+    def _on_step(self) -> bool:
+        self.history.append(float(self.rng.random()))
+        self.window[self.n_calls % 3] += 1
+        return True
+
+
+class Owned(BaseCallback):
+    """Has a state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secret: list[Any] = [0, object()]
+
+    def get_state(self) -> Any:
+        return {"secret": self.secret[0]}
+
+    def set_state(self, state: Any) -> None:
+        self.secret[0] = state["secret"] + 1000
+
+    def _on_step(self) -> bool:
+        self.secret[0] += 1
+        return True
+
+
+def test_callbacks_of_all_kinds(tmp_path: Path) -> None:
+    def callbacks(limit: int) -> tuple[Any, ...]:
+        return Counts(limit), EveryNTimesteps(10, inner := Counts(limit)), Owned(), inner, StopTrainingOnMaxEpisodes(10**6)
+
+    counts, every, owned, inner, episodes = first = callbacks(3)
+    dqn().learn(60, callback=[ResumableCheckpoint(tmp_path / "run"), counts, every, owned, episodes])
+    model = resume(tmp_path / "run", env=walks())
+    second = callbacks(4)
+    model.learn(
+        2,
+        callback=[ResumableCheckpoint(tmp_path / "run"), *second[:3], second[4], CheckpointCallback(10**6, str(tmp_path))],
+        reset_num_timesteps=False,
+    )
+    assert second[0].history[: len(counts.history)] == counts.history and len(second[0].history) > len(counts.history)
+    counts.rng.random(0)
+    assert second[0].history[len(counts.history)] == counts.rng.random()
+    assert second[0].n_calls == counts.n_calls + len(second[0].history) - len(counts.history)
+    assert second[0].limit == 4, "who goes on with another setting means it"
+    assert second[1].last_time_trigger >= every.last_time_trigger > 0 and inner.n_calls <= second[3].n_calls
+    assert second[2].secret[0] == 1000 + second[0].n_calls
+    assert second[4].n_episodes >= episodes.n_episodes > 0
+    assert len(first) == 5
+
+
+def test_an_archive_says_with_what_it_was_made(run: Path) -> None:
+    said = json.loads((folders(run)[0] / "checkpoint.json").read_text())
+    assert said["version"] == sb3_extra_buffers.__version__ and set(said["versions"]) >= {"torch", "stable_baselines3"}
+    assert re.fullmatch("[0-9a-f]{16}", said["run"])
+
+
+def test_the_last_ones_are_kept(tmp_path: Path) -> None:
+    checkpoint = PatientCheckpoint(tmp_path, every=10, keep=2, verbose=1)
+    dqn().learn(100, callback=checkpoint)
+    assert len(folders(tmp_path)) == 2 and checkpoint.seconds_stopped > 0
+    assert sorted(os.listdir(tmp_path)) == sorted(folder.name for folder in folders(tmp_path))
+
+
+def test_no_device_but_the_one_that_is_asked_for(run: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = resume(run, env=walks(), device="cpu")
+    assert model.device == th.device("cpu") == model.replay_buffer.device
