@@ -43,8 +43,8 @@ HEADER: tuple[tuple[str, int, str], ...] = (
 """Name, place and type of each number in the header."""
 CAN_TURN, INTERLEAVE, REFERENCES, PACKS = 1, 2, 4, 8
 HEADER_BYTES, FOOTER_BYTES, READ_AHEAD, BLOCK_ROWS = 152, 16, 8, 16
-KEYED, CODED, PACKED, RAW, BLOB, KEY, PALETTE, JOINT, BOOK, OBJECTS = range(10)
-PLAIN, NO_BASE, PLAIN_PATCH, MANY, FAR = 0xFFFF, 0xFFFFFF, 254, 255, 0x7FFF
+KEYED, CODED, PACKED, RAW, BLOB, KEY, PALETTE, JOINT, BOOK = range(9)
+OBJECTS, PLAIN, NO_BASE, PLAIN_PATCH, MANY, FAR = 9, 0xFFFF, 0xFFFFFF, 254, 255, 0x7FFF
 RECORD_HEADER = 8
 NO_TRANSFORM, VALUES = range(2)
 ZEROS, UNWRITTEN = -(1 << 15), -(1 << 15) + 1
@@ -264,6 +264,14 @@ class ChunkDecoder:
         assert pos == len(patches), "there are more patches than frames"
         return frames
 
+    def _book(self, offset: int, coder: int) -> Codebook:
+        """The codebook whose bytes begin there."""
+        length, _, kind, count = struct.unpack_from("<IHBB", self.data, offset - RECORD_HEADER)
+        assert (kind, count) == (BOOK, 0)
+        book = Codebook(self.data[offset : offset + length], self.frame_bytes)
+        assert book.kind == coder
+        return book
+
     def _frames_of_objects(self, body: bytes, count: int, is_whole: bool = False) -> list[bytes]:
         """The first frames of an OBJECTS group."""
         key, base, n_references = number(body[:3]), number(body[3:6]), number(body[6:8])
@@ -331,14 +339,6 @@ class ChunkDecoder:
         for begin, _, tokens in found:
             frame = apply_object(begin, tokens, frame)
         return frame, pos
-
-    def _book(self, offset: int, coder: int) -> Codebook:
-        """The codebook whose bytes begin there."""
-        length, _, kind, count = struct.unpack_from("<IHBB", self.data, offset - RECORD_HEADER)
-        assert (kind, count) == (BOOK, 0)
-        book = Codebook(self.data[offset : offset + length], self.frame_bytes)
-        assert book.kind == coder
-        return book
 
     def _decoded(self, blob: bytes) -> bytes:
         """One frame from a blob; where planes are interleaved, apart again."""

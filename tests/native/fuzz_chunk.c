@@ -107,6 +107,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 
+/* A picture that no patch helps: a few colours, or shades. */
+static void draw_picture(chance *from, const ft_layout *layout, uint8_t *frame) {
+    const size_t colours = one_in(from, 8) ? 256 : 3 + below(from, 20), first = below(from, 256), shades = below(from, 2);
+    for (size_t i = 0; i < layout->part; i++) {
+        const size_t pixel = i % (layout->part / layout->planes), kind = below(from, 12);
+        const size_t texture = (pixel * 5 + pixel / layout->row * 11 + first) % colours * 9, noise = kind == 0 ? below(from, 4) : 0;
+        frame[i] = (uint8_t)(shades ? first + pixel / layout->row * 3 + below(from, 3) : texture + noise + i / 400);
+    }
+}
+
 /* The next picture of a game in which a thing jumps over a pattern, so that the same changes happen again and again. */
 static void move_thing(chance *from, const ft_layout *layout, uint8_t *frame) {
     enum { THING = 3 };
@@ -117,16 +127,6 @@ static void move_thing(chance *from, const ft_layout *layout, uint8_t *frame) {
     }
     for (size_t i = 0; i < THING * THING; i++) {
         frame[(y + i / THING) * width + x + i % THING] = (uint8_t)(100 + i);
-    }
-}
-
-/* A picture that no patch helps: a few colours, or shades. */
-static void draw_picture(chance *from, const ft_layout *layout, uint8_t *frame) {
-    const size_t colours = one_in(from, 8) ? 256 : 3 + below(from, 20), first = below(from, 256), shades = below(from, 2);
-    for (size_t i = 0; i < layout->part; i++) {
-        const size_t pixel = i % (layout->part / layout->planes), kind = below(from, 12);
-        const size_t texture = (pixel * 5 + pixel / layout->row * 11 + first) % colours * 9, noise = kind == 0 ? below(from, 4) : 0;
-        frame[i] = (uint8_t)(shades ? first + pixel / layout->row * 3 + below(from, 3) : texture + noise + i / 400);
     }
 }
 
@@ -144,14 +144,14 @@ size_t fuzz_seed(uint64_t number, uint8_t *out) {
     ft_column *column;
     uint8_t *now = grab(2 * bytes), *next = grab(2 * bytes);
     CHECK(ft_column_new(&schema, 48, 48, &column) == FT_OK);
-    const bool draws = layout.part >= 2048;
+    const bool draws = number % N_SMALL > MOVING;
     for (size_t row = 0; row < (draws ? 6 + number % 6 : 20 + number % 28); row++) {
         memcpy(next, now, 2 * bytes);
         for (size_t i = 0; i < 2; i++) {
-            if (number % N_SMALL == MOVING) {
-                move_thing(&from, &layout, next + i * bytes);
-            } else if (draws) {
+            if (number % N_SMALL > MOVING) {
                 draw_picture(&from, &layout, next + i * bytes);
+            } else if (number % N_SMALL == MOVING) {
+                move_thing(&from, &layout, next + i * bytes);
             } else {
                 play(&from, &layout, next + i * bytes);
                 limit_values(&layout, number % 3 == 0 ? 0 : 20 * (number % 16), next + i * bytes);

@@ -11,9 +11,9 @@ static const struct {
     {{4, 1, 1, 64, 1, 0, false, false, 0}, {true, true, 6}},   /* no stack */
     {{1, 48, 4, 1, 1, 6, false, false, 0}, {true, false, 2}},  /* channels last */
     {{1, 1, 1, 96, 1, 12, false, false, 0}, {false, false, 0}},
+    {{1, 1, 1, 640, 1, 32, false, false, 0}, {true, false, 3}}, /* things that move */
     {{1, 1, 1, 2079, 1, 33, false, false, 1}, {true, false, 3}},  /* pictures, gray */
     {{1, 1, 1, 2088, 3, 24, true, true, 1}, {true, false, 2}},    /* and in colour */
-    {{1, 1, 1, 640, 1, 32, false, false, 0}, {true, false, 3}},   /* things that move */
 };
 
 void small_kind(size_t kind, ft_layout *layout, ft_method *method) {

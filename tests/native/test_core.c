@@ -19,8 +19,8 @@ int main(void) {
         test_chunks();
         test_objects();
         test_failures();
-        test_values();
         test_pictures();
+        test_values();
         printf("%s: passed\n", kernels->name);
         runs++;
     }

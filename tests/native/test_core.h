@@ -10,8 +10,8 @@ void test_apart(void);
 void test_chunks(void);
 void test_objects(void);
 void test_failures(void);
-void test_values(void);
 void test_pictures(void);
+void test_values(void);
 /* Whether all kernels of this processor make the same of the same. */
 void test_kernels_agree(void);
 void test_picture_kernels_agree(void);

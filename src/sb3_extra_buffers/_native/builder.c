@@ -129,11 +129,11 @@ void ft_builder_begin(ft_builder *builder) {
     builder->data_bytes = builder->n_classes = 0;
     builder->newest_key = -1;
     builder->is_changing = false;
+    ft_begin_pictures(builder->pictures);
+    ft_clear_shelf(&builder->shelf);
     if (builder->values != NULL) {
         ft_cut_values(builder->values, 0); /* those of the last chunk need not be those of the next */
     }
-    ft_begin_pictures(builder->pictures);
-    ft_clear_shelf(&builder->shelf);
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
     ft_clear_catalogue(&builder->catalogue);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {

@@ -94,10 +94,10 @@ struct ft_builder {
     uint8_t *coded;      /* scratch: a frame whose elements have become bytes */
     uint8_t *spare;      /* where the next observation of a stream goes: it changes places with `last` of that. Room for padded frames */
     uint8_t *zeros;
-    uint8_t *base;       /* scratch: a frame that a group begins with */
-    ft_catalogue catalogue;
     ft_pictures *pictures; /* NULL before some are first coded */
     ft_shelf shelf;
+    uint8_t *base;       /* scratch: a frame that a group begins with */
+    ft_catalogue catalogue;
     uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
 };
 

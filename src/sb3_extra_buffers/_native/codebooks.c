@@ -109,7 +109,7 @@ void ft_make_palette_codes(const ft_book *book, ft_palette_codes *codes) {
     memset(codes->keys, 0, sizeof codes->keys);
     memset(codes->ranks, FT_RANKS - 1, sizeof codes->ranks);
     for (uint32_t k = 0; k < book->n; k++) {
-        uint32_t slot = ft_hash_pixel(book->values[k], FT_COLOUR_SLOT_BITS);
+        uint32_t slot = ft_find_place(book->values[k], FT_COLOUR_SLOT_BITS);
         while (codes->colours[slot] != FT_LITERAL) {
             slot = (slot + 1) & (FT_COLOUR_SLOTS - 1);
         }
@@ -133,7 +133,7 @@ void ft_make_joint_codes(const ft_book *book, ft_joint_codes *codes) {
         codes->symbols[slot] = (uint16_t)book->n;
     }
     for (uint32_t k = 0; k < book->n; k++) {
-        uint32_t slot = ft_hash_pixel(book->values[k], FT_DELTA_SLOT_BITS);
+        uint32_t slot = ft_find_place(book->values[k], FT_DELTA_SLOT_BITS);
         while (codes->symbols[slot] != book->n) {
             slot = (slot + 1) & (FT_DELTA_SLOTS - 1);
         }

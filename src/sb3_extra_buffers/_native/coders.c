@@ -14,7 +14,7 @@ size_t ft_measure_scratch(const ft_rows *rows) {
 }
 
 ft_scratch ft_split_scratch(const ft_rows *rows, uint8_t *memory) {
-    ft_scratch own = {memory, memory + rows->stride + FT_WRITE_AHEAD, NULL, NULL, NULL, NULL};
+    ft_scratch own = {.frame = memory, .first = memory + rows->stride + FT_WRITE_AHEAD};
     own.pixels = own.first + rows->stride + FT_WRITE_AHEAD;
     own.put = own.pixels + rows->stride;
     own.work = own.put + rows->stride;

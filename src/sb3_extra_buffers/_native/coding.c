@@ -268,7 +268,7 @@ static int open_group(ft_builder *builder, size_t i, const uint8_t *frame, const
         return FT_NO_MEMORY;
     }
     of->coded[KEYED]++;
-    if (!begin_on_base(builder, i, frame) && !begin_with_patch(builder, i, frame)) {
+    if ((ft_codes_pictures(of) || !begin_on_base(builder, i, frame)) && !begin_with_patch(builder, i, frame)) {
         of->coded[KEYED]--;
         int coder = 0, result = FT_OK;
         size_t end = 0;

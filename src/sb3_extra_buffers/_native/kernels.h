@@ -53,17 +53,6 @@ typedef struct ft_kernels {
     void (*scatter)(const uint8_t *packed, size_t count, size_t block, size_t first, size_t width, uint8_t *blocks);
     /* Rows of values are made columns. */
     void (*transpose)(const uint8_t *source, uint8_t *target, size_t rows, size_t columns, size_t item);
-    /* Elements from `first` to `count` as places in a table of values that is not empty; other elements that have been coded help
-     * where they are the same, NULL for none. Returns the first element that is not in the table, or `count`. */
-    size_t (*map_values)(const struct ft_values *values, const uint8_t *elements, size_t first, size_t count, const uint8_t *before,
-                         const uint8_t *before_coded, uint8_t *coded);
-    /* Whether all bytes are below a limit. */
-    bool (*are_below)(const uint8_t *bytes, size_t count, size_t limit);
-    /* Values of `item` bytes from their places in a table; others that have been put somewhere help likewise. */
-    void (*put_values)(const uint8_t *table, size_t item, const uint8_t *coded, size_t count, const uint8_t *before,
-                       const uint8_t *before_coded, uint8_t *out);
-    /* The same, `width` of them at the beginning of each of `count` blocks of bytes. */
-    void (*put_apart)(const uint8_t *table, size_t item, const uint8_t *coded, size_t count, size_t width, size_t block, uint8_t *out);
     /* The pixels of row `y` of a frame as numbers. */
     void (*take_pixels)(const ft_shape *shape, const uint8_t *frame, size_t y, uint32_t *row);
     /* Differences of a row to what is predicted; both rows have a pixel before them that is written to. */
@@ -77,6 +66,17 @@ typedef struct ft_kernels {
      * whether the picture is sound. */
     bool (*decode_palette)(const ft_tables *with, const uint8_t *picture, size_t size, uint8_t *frame, uint8_t *scratch);
     bool (*decode_joint)(const ft_tables *with, const uint8_t *picture, size_t size, uint8_t *frame, uint8_t *scratch);
+    /* Elements from `first` to `count` as places in a table of values that is not empty; other elements that have been coded help
+     * where they are the same, NULL for none. Returns the first element that is not in the table, or `count`. */
+    size_t (*map_values)(const struct ft_values *values, const uint8_t *elements, size_t first, size_t count, const uint8_t *before,
+                         const uint8_t *before_coded, uint8_t *coded);
+    /* Whether all bytes are below a limit. */
+    bool (*are_below)(const uint8_t *bytes, size_t count, size_t limit);
+    /* Values of `item` bytes from their places in a table; others that have been put somewhere help likewise. */
+    void (*put_values)(const uint8_t *table, size_t item, const uint8_t *coded, size_t count, const uint8_t *before,
+                       const uint8_t *before_coded, uint8_t *out);
+    /* The same, `width` of them at the beginning of each of `count` blocks of bytes. */
+    void (*put_apart)(const uint8_t *table, size_t item, const uint8_t *coded, size_t count, size_t width, size_t block, uint8_t *out);
 } ft_kernels;
 
 const ft_kernels *ft_find_best_kernels(void);

@@ -39,7 +39,7 @@ typedef struct ft_shape {
 #define FT_NO_PICTURE ((size_t)-1)
 
 /* A table of 32-bit numbers and what they stand for, with room for many more than it has: a free place ends a search. */
-static inline uint32_t ft_hash_pixel(uint32_t value, unsigned bits) { return value * 0x9E3779B1u >> (32 - bits); }
+static inline uint32_t ft_find_place(uint32_t value, unsigned bits) { return value * 0x9E3779B1u >> (32 - bits); }
 
 /* A codebook as a coder needs it, of P */
 typedef struct ft_palette_codes {

@@ -54,7 +54,7 @@ void ft_study_free(ft_study *study) {
 
 /* The place of a value, counted; VALUE_SLOTS where there is none left. */
 static inline uint32_t count_value(census *of, uint32_t value) {
-    uint32_t slot = ft_hash_pixel(value, VALUE_BITS);
+    uint32_t slot = ft_find_place(value, VALUE_BITS);
     while (of->counts[slot] != NO_VALUE && of->keys[slot] != value) {
         slot = (slot + 1) & (VALUE_SLOTS - 1);
     }
@@ -181,7 +181,7 @@ static void forget_values(census *of, census *spare) {
         if (of->counts[k] == NO_VALUE || (count == 0 && of->numbers[k] == FT_LITERAL)) {
             continue;
         }
-        uint32_t slot = ft_hash_pixel(of->keys[k], VALUE_BITS);
+        uint32_t slot = ft_find_place(of->keys[k], VALUE_BITS);
         while (spare->counts[slot] != NO_VALUE) {
             slot = (slot + 1) & (VALUE_SLOTS - 1);
         }

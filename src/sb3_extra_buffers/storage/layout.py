@@ -84,28 +84,22 @@ class FrameLayout:
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of one row of a frame, 0 where a frame has only one."""
-        if self.outer == 1 and self.axis < len(self.obs_shape) - 1:
-            row = self.obs_shape[-1] * self.itemsize
-            if self._has_channels_last:
-                row *= self.obs_shape[-2]
-        elif self.outer == 1:
-            row = self.frame_bytes
+        if self.outer == 1:
+            shape = self.obs_shape
+            row = shape[-1] * self.itemsize if self.axis < len(shape) - 1 else self.frame_bytes
+            if self.axis < len(shape) - 2 and shape[-1] <= _MOST_COLOURS:  # channels last: that was only a pixel
+                row *= shape[-2]
         else:
             row = self.obs_shape[self.axis - 1] * self.part_bytes
         return row if row < self.frame_bytes else 0
-
-    @cached_property
-    def _has_channels_last(self) -> bool:
-        """Whether the last axis is that of the colours of a pixel, rather than of pixels."""
-        inner = len(self.obs_shape) - (self.group == 1 and self.depth > 1)
-        return self.outer == 1 and not self.interleaves and inner >= 3 and self.obs_shape[-1] <= 4
 
     @cached_property
     def pixel_bytes(self) -> int:
         """Bytes of a pixel that lie side by side in a frame: its colours, where they are the last axis."""
         if self.outer > 1:
             return self.part_bytes
-        return self.obs_shape[-1] * self.itemsize if self._has_channels_last else self.itemsize
+        channels_last = self.axis < len(self.obs_shape) - 2 and self.obs_shape[-1] <= _MOST_COLOURS and not self.interleaves
+        return self.obs_shape[-1] * self.itemsize if channels_last else self.itemsize
 
     @cached_property
     def obs_bytes(self) -> int:
