@@ -10,7 +10,7 @@
 
 enum { STREAMS = 2, ROWS = 100, CHUNK_ROWS = 32, READERS = 3, BATCH = 160, STEPS = 1200, SIDE = 64, OBS = 4 * SIDE * SIDE };
 
-static const ft_layout LAYOUT = {1, 1, 4, SIDE * SIDE, 1, SIDE, true, false, 0};
+static const ft_layout LAYOUT = {1, 1, 4, SIDE * SIDE, 1, SIDE, true, false, 1};
 static ft_column *column;
 static run_codec codec;
 static ft_codecs codecs;
