@@ -18,6 +18,7 @@ MAX_DEPTH = 64
 MIN_FRAME_BYTES = 32
 """Smaller frames are not worth a reference each."""
 
+_MOST_COLOURS = 4
 _BYTES = np.dtype(np.uint8)
 
 
