@@ -23,6 +23,10 @@ CHUNKS: dict[str, tuple[tuple[int, ...], str, str]] = {
     "floats": ((2, 6, 7), "<f4", "gzip1"),
     "raw": ((1, 9, 9), "<u2", "none"),
     "packed": ((2, 12, 12), "|u1", "delta-gzip/1"),
+    # Since version 2:
+    "values": ((2, 12, 12), "<f4", "delta"),
+    "textures": ((3, 24, 30), "|u1", "delta"),
+    "objects": ((1, 40, 48), "|u1", "delta"),
 }
 IMAGE = spaces.Box(0, 255, (4, 12, 12), np.uint8)
 VECTOR = spaces.Box(-9, 9, (3,), np.float32)
@@ -39,12 +43,34 @@ def observation(step: int, env: int, shape: tuple[int, ...], dtype: npt.DTypeLik
     :param dtype: Its type
     :return: The observation
     """
+    if shape == CHUNKS["textures"][0]:
+        return _picture(step, env, shape)
+    if shape == CHUNKS["objects"][0]:
+        return _jumping_thing(step, env, shape)
     obs = np.zeros(shape, dtype)
     for depth in range(shape[0]):
         at = max(step - shape[0] + 1 + depth, 0)
         row, column = (at * 3 + env) % (shape[1] - 1), (at * 5 + 2 * env) % (shape[2] - 1)
         obs[depth] = (np.arange(shape[1])[:, None] * 3 + env) % 7
         obs[depth, row : row + 2, column : column + 2] = 50 + at
+    return obs
+
+
+def _picture(step: int, env: int, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A picture that no other one helps: few colours at first, then shades."""
+    planes, y, x = np.indices(shape)
+    speckles = (y * 7 + x * 3 + y * x + step * 11 + env * 5) % 13
+    texture = (speckles % 5 * 40 + planes * 9) % 256
+    shade = y * (2 + step % 5) + x * 3 + planes * (20 + step) + step * 37 + speckles % 3
+    return (texture if step % 40 < 30 else shade).astype(np.uint8)
+
+
+def _jumping_thing(step: int, env: int, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A thing that jumps over a pattern, so that the same changes happen again and again."""
+    _, y, x = np.indices(shape)
+    obs = (y % 4 * 9 + x % 6 * 3).astype(np.uint8)
+    row, column = (step * 3 + env) % 9 * 4, (step * 5 + env) % 7 * 6
+    obs[0, row : row + 4, column : column + 5] = 100 + np.arange(20).reshape(4, 5)
     return obs
 
 
@@ -68,7 +94,8 @@ def filled_array(name: str) -> tuple[CompressedArray, npt.NDArray[Any]]:
     :return: The array, and what it holds
     """
     shape, dtype, method = CHUNKS[name]
-    array = CompressedArray((ROWS, ENVS, *shape), dtype, shape, compression_method=method)
+    options = {"fallback": "gzip/1"} if method == "delta" else {}
+    array = CompressedArray((ROWS, ENVS, *shape), dtype, shape, compression_method=method, compression_kwargs=options)
     plain = np.zeros(array.shape, dtype)
     for step in range(STEPS):
         array[step % ROWS] = plain[step % ROWS] = observations(step, shape, dtype)

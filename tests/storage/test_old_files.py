@@ -19,16 +19,21 @@ FOLDERS = sorted(DATA.glob("format-*"))
 
 
 def test_the_present_version_has_its_files() -> None:
-    assert DATA / f"format-{VERSION}" in FOLDERS
+    folder = DATA / f"format-{VERSION}"
+    assert folder in FOLDERS and {file.name.split("-")[0] for file in folder.glob("*.chunk")} == set(CHUNKS)
 
 
-@pytest.mark.parametrize("name", CHUNKS)
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [(folder, name) for folder in FOLDERS for name in CHUNKS if (folder / f"{name}-0.chunk").exists()],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_chunks(folder: Path, name: str) -> None:
     shape, dtype, method = CHUNKS[name]
     files = sorted(folder.glob(f"{name}-*.chunk"))
     assert len(files) >= 2  # sealed ones, and one that was open
-    array = CompressedArray((ROWS, ENVS, *shape), dtype, shape, compression_method=method)
+    options = {"fallback": "gzip/1"} if method == "delta" else {}
+    array = CompressedArray((ROWS, ENVS, *shape), dtype, shape, compression_method=method, compression_kwargs=options)
     sealed = [file.read_bytes() for file in files[:-1]]
     for data in sealed:
         assert Chunk(data).rows > 0
