@@ -14,6 +14,8 @@ static const named_layout PICTURES[] = {
     {"colours and labels in planes, 24x22", {1, 1, 1, 4 * 24 * 22, 4, 24, true, true, 1}},
     {"colours and labels side by side, 33x17", {1, 1, 1, 4 * 33 * 17, 17, 4 * 33, false, false, 4}},
     {"two planes, a stack of 3, 32x33", {1, 1, 3, 2 * 32 * 33, 2, 32, true, true, 1}},
+    {"two planes, a stack of 2, 32x33", {1, 1, 2, 2 * 32 * 33, 2, 32, true, true, 1}},
+    {"colours and labels, a stack of 2, 24x22", {1, 1, 2, 4 * 24 * 22, 4, 24, true, true, 1}},
 };
 enum { N_PICTURES = sizeof PICTURES / sizeof *PICTURES };
 

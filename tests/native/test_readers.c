@@ -21,7 +21,7 @@ static bool done, draws_pictures;
 /* A frame that tells its step: a pattern, a mark that moves and carries the number, and a thing that blinks, always in the same way. */
 static void draw_frame(int64_t step, size_t stream, uint8_t *frame) {
     for (size_t i = 0; draws_pictures && step >= 0 && i < SIDE * SIDE; i++) { /* nothing of it is like the frame before */
-        frame[i] = (uint8_t)(((i % SIDE) * 5 + i / SIDE * 11 + (size_t)step * 17 + stream) % 61 * 4);
+        frame[i] = (uint8_t)((i % SIDE / 2 * 5 + i / SIDE / 2 * 11 + (size_t)step * 17 + stream) % 61 * 4);
     }
     if (draws_pictures && step >= 0) {
         return;

@@ -62,7 +62,8 @@ bool ft_take_moved(const ft_layout *layout, const uint8_t *now, const uint8_t *b
     if (of.part == 1 && of.block == 4) {
         return ft_active->moved_words(now, before, of.blocks, newest, copy);
     }
-    if (of.block > of.part && FT_MOVED_BLOCK % of.block == 0) {
+    const bool in_planes = turned && layout->planes > 1; /* those are side by side in memory, and apart in a frame */
+    if (!in_planes && of.block > of.part && FT_MOVED_BLOCK % of.block == 0) {
         return ft_active->moved_blocks(now, before, of.blocks * of.block, of.block, of.part, newest, copy);
     }
     if (kept >= 64 || of.blocks == 1) {
