@@ -195,7 +195,7 @@ def test_buttons_that_take_an_amount_are_left_out(doom: Any) -> None:
     [
         ({"scenario": "basics"}, ValueError, "no scenario 'basics'; it has: basic, .*take_cover"),
         ({"scenario": "missing/own.cfg"}, FileNotFoundError, "missing/own.cfg"),
-        ({"observe": "depth"}, ValueError, "observe must be one of 'rgb', 'mask', 'labels', not 'depth'"),
+        ({"observe": "depth"}, ValueError, "observe must be one of 'rgb', 'gray', 'mask', 'labels', not 'depth'"),
         ({"resolution": (80, 60)}, ValueError, "cannot render 80x60"),
         ({"shrink": 7}, ValueError, "shrink must divide both 160 and 120, got 7"),
         ({"shrink": 0}, ValueError, "shrink must divide"),

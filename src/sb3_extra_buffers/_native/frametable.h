@@ -59,7 +59,7 @@ typedef struct ft_layout {
     size_t row;      /* bytes of a row of a frame; 0 where it has only one */
     bool can_turn;   /* needs `outer` of 1, and whole planes in a part */
     bool interleave; /* codecs get the planes of a frame pixel by pixel; needs the same */
-    size_t pixel;    /* bytes of a pixel that lie side by side in a frame; 0 where that is not known. Only coders want to know */
+    uint32_t pixel;  /* bytes of a pixel that lie side by side in a frame; 0 where that is not known. Only coders want to know */
 } ft_layout;
 
 typedef struct ft_method {
@@ -186,8 +186,8 @@ int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy)
  * Returns FT_OK, FT_INVALID, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC. */
 int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_row, uint64_t lap, const ft_codecs *codecs);
 
-/* Coders that a format may have; docs/format.md lists those that there are. */
-enum { FT_MOST_CODERS = 16 };
+/* Coders that the format has; docs/format.md lists them. */
+enum { FT_MOST_CODERS = 10 };
 
 typedef struct ft_usage {
     uint64_t frames;      /* stored ones */

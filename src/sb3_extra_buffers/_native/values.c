@@ -17,7 +17,7 @@ ft_layout ft_find_coded_layout(const ft_layout *layout) {
     coded.item = 1;
     coded.part /= layout->item;
     coded.row /= layout->item;
-    coded.pixel /= layout->item;
+    coded.pixel = (uint32_t)(layout->pixel / layout->item);
     return coded;
 }
 

@@ -33,7 +33,7 @@ cdef extern from "frametable.h":
     ctypedef struct ft_layout:
         size_t item, outer, depth, part, planes, row
         bint can_turn, interleave
-        size_t pixel
+        uint32_t pixel
     ctypedef struct ft_method:
         bint references, packs
         uint32_t shift

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from time import perf_counter
@@ -29,6 +30,8 @@ from sb3_extra_buffers.training_utils.resuming.randomness import put_back_random
 
 __all__ = ["ResumableCheckpoint"]
 
+_log = logging.getLogger(__name__)
+
 
 class ResumableCheckpoint(BaseCallback):
     """
@@ -45,7 +48,7 @@ class ResumableCheckpoint(BaseCallback):
     :param path: Folder of the checkpoints, one for each run; it is made if it is not there
     :param every: Make a checkpoint each time the number of steps passes a multiple of this
     :param keep: How many checkpoints to keep
-    :param verbose: 1 to print a line for each checkpoint
+    :param verbose: 1 to log a line for each checkpoint, at level INFO
     """
 
     def __init__(self, path: str | os.PathLike[str], every: int = 100_000, keep: int = 3, verbose: int = 0) -> None:
@@ -168,7 +171,7 @@ class ResumableCheckpoint(BaseCallback):
             size = snapshot.write(folder)
             if self.verbose:
                 seconds = perf_counter() - began
-                print(f"Checkpoint at step {step:,}: {size / 1e6:.1f} MB in {seconds:.1f} s, in {self.path}")
+                _log.info("Checkpoint at step %d: %.1f MB in %.1f s, in %s", step, size / 1e6, seconds, self.path)
 
         self._work.start(write)
         self._last_step = step
