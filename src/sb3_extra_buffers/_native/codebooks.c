@@ -169,6 +169,16 @@ static void make_pairs(const ft_book *book, ft_tables *tables) {
     }
 }
 
+static void make_deltas(const ft_book *book, ft_tables *tables) {
+    uint16_t single[1 << FT_DELTA_BITS];
+    make_patterns(book, single);
+    for (uint32_t pattern = 0; pattern < 1 << FT_DELTA_BITS; pattern++) {
+        const uint32_t symbol = single[pattern] & 0xFFF, escapes = symbol == book->n ? FT_DELTA_ESCAPES : 0;
+        const uint32_t value = book->shape.pixel == 4 ? symbol : book->values[symbol];
+        tables->deltas[pattern] = single[pattern] >> 12 | escapes | value << FT_DELTA_VALUE;
+    }
+}
+
 void ft_make_tables(const ft_book *book, ft_tables *tables) {
     tables->kind = book->kind;
     tables->shape = book->shape;
@@ -176,7 +186,7 @@ void ft_make_tables(const ft_book *book, ft_tables *tables) {
     tables->n_colours = book->n;
     memcpy(tables->values, book->values, sizeof tables->values);
     if (book->kind == JOINT) {
-        make_patterns(book, tables->deltas);
+        make_deltas(book, tables);
         return;
     }
     make_pairs(book, tables);
@@ -184,8 +194,11 @@ void ft_make_tables(const ft_book *book, ft_tables *tables) {
         for (size_t rank = 0; rank < FT_RANKS; rank++) {
             const bool listed = rank < book->below[k][0];
             const uint32_t colour = listed ? book->below[k][1 + rank] : FT_LITERAL;
-            tables->grays[k * FT_RANKS + rank] = listed ? book->below[k][1 + rank] : 0;
-            tables->cells[k * FT_RANKS + rank] = colour << 24 | (book->shape.pixel == 4 ? 0 : book->values[colour]);
+            if (book->shape.pixel == 1) {
+                tables->grays[k * FT_RANKS + rank] = listed ? book->below[k][1 + rank] : 0;
+            } else {
+                tables->cells[k * FT_RANKS + rank] = colour << 24 | (book->shape.pixel == 4 ? 0 : book->values[colour]);
+            }
         }
     }
 }

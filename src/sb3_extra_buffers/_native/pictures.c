@@ -6,8 +6,8 @@
 
 enum {
     LEAST_BYTES = 2048, /* of a frame that is worth a codebook, which has about as many itself */
-    STUDY_EVERY = 8,    /* pictures of which one is counted; of more of them */
-    STUDY_RARELY = 16, /* once there have been many, */
+    STUDY_EVERY = 8,    /* pictures of which one is counted, */
+    STUDY_RARELY = 16,  /* and of which one is, once there have been many */
     GROWING = 64,       /* pictures after which older ones count less */
     SCENE = 8,          /* pictures before a change of scene is worth another codebook */
     REVIEW_EVERY = 256, /* pictures after which another codebook is tried; before that at powers of two */
