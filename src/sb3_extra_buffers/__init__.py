@@ -36,7 +36,8 @@ else:
             export_contact_sheet export_video export_minari import_minari write_viewer
         """,
         "datasets": """
-            OfflineDataset OfflineEpisode Transition MixedReplayBuffer MixedDictReplayBuffer open_dataset prefill
+            OfflineDataset OfflineEpisode Transition MixedReplayBuffer MixedDictReplayBuffer convert export_npz export_pickle
+            open_dataset prefill replay_from_minari replay_from_npz replay_from_pickle replay_from_recording
         """,
         "training_utils": """
             PrioritizedDQN CompressRollouts BufferStatsCallback Evaluation ResumableCheckpoint ResumableEnv eval_model make_env
