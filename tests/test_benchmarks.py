@@ -448,6 +448,13 @@ def test_small_checkpoints(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_small_datasets(tmp_path: Path) -> None:
+    rows = run_small("datasets", tmp_path)
+    assert set(rows) == {"dataset", "buffer"}
+    assert all("error" not in row and 0 < row["batch_us"] and 0 < row["open_seconds"] for row in rows.values())
+
+
+@pytest.mark.slow
 def test_small_saving(tmp_path: Path) -> None:
     rows = run_small("saving", tmp_path, "--method", metrics.DEFAULT)
     assert set(rows) == {"sb3", metrics.DEFAULT}
