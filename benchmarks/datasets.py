@@ -2,8 +2,8 @@
 A data set of MsPacman transitions: how long it takes to open it, what that takes of memory, and how fast batches come from it.
 
 A buffer is filled with a recording, played as often as it takes, and saved. A process of its own then opens the directory with
-``open_dataset`` and goes through some batches; another one loads it with ``load_buffer`` and samples. Both draw from all of it, so
-that the first batches also check and map what they need.
+``open_dataset`` and goes through some batches; another one loads it with ``load_buffer`` and samples. Both draw from all of
+it, so that the first batches also check and map what they need.
 """
 
 from __future__ import annotations

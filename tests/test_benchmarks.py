@@ -451,7 +451,7 @@ def test_small_checkpoints(tmp_path: Path) -> None:
 def test_small_datasets(tmp_path: Path) -> None:
     rows = run_small("datasets", tmp_path)
     assert set(rows) == {"dataset", "buffer"}
-    assert all("error" not in row and 0 < row["batch_us"] and 0 < row["open_seconds"] for row in rows.values())
+    assert all("error" not in row and row["batch_us"] > 0 and row["open_seconds"] > 0 for row in rows.values())
 
 
 @pytest.mark.slow

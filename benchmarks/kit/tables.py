@@ -222,9 +222,8 @@ def datasets(results: Results) -> str:
     for name, row in results["rows"].items():
         opened = [f"{row['open_seconds'] * 1e3:.0f} ms", megabytes(row["open_bytes"]), f"{row['first_batch_seconds']:.2f} s"]
         lines.append([names[name], f"{row['transitions']:,}", megabytes(row["bytes"]), *opened, milliseconds(row["batch_us"])])
-    return table(
-        ["MsPacman, stack 4", "transitions", "on disk", "to open", "memory for that", "first batch of 256", "later ones"], lines
-    )
+    titles = ["MsPacman, stack 4", "transitions", "on disk", "to open", "memory for that", "first batch of 256", "later ones"]
+    return table(titles, lines)
 
 
 def recording(results: Results) -> str:
