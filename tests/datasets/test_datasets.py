@@ -398,3 +398,31 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     first, second = next(forever), next(forever)
     assert not np.array_equal(first.rewards, second.rewards), "each epoch has its own order"
     assert sb3_extra_buffers.open_dataset is open_dataset
+
+
+def test_it_is_opened_while_somebody_saves(tmp_path: Path) -> None:
+    """Packs come and go under the reader: every state that is opened is one that was saved."""
+    ours, _, play = pair("vectors", 60, 1, 60)
+    ours.save(tmp_path / "buffer")
+    stops = threading.Event()
+
+    def save_again() -> None:
+        while not stops.is_set():
+            for _ in range(45):
+                play.step(ours)
+            ours.save(tmp_path / "buffer")
+
+    writer = threading.Thread(target=save_again)
+    writer.start()
+    try:
+        opened = set()
+        for _ in range(60):
+            dataset = open_dataset(tmp_path / "buffer")
+            samples = dataset[:]
+            assert np.array_equal(samples.observations[:, 0] / 8, samples.rewards[:, 0])
+            assert (np.diff(samples.rewards[:, 0]) > 0).all()
+            opened.add(float(samples.rewards[-1]))
+    finally:
+        stops.set()
+        writer.join()
+    assert len(opened) > 1
