@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -130,6 +131,14 @@ class SavedDirectory:
         except OSError:
             return True
 
+    def fingerprint(self) -> str:
+        """
+        Tell this state from all others.
+
+        :return: What no other manifest gives
+        """
+        return hashlib.blake2b(self._data, digest_size=16).hexdigest()
+
     @classmethod
     def of(cls, state: Replacement) -> SavedDirectory:
         """
@@ -152,6 +161,18 @@ class SavedDirectory:
         part = self.parts.get(name) if isinstance(name, str) else None
         if part is None:
             raise StorageError(f"{self.path} is damaged: its {MANIFEST} does not know {name!r}; load another copy")
+        data = self._find(name, part)
+        if checksum(data) != part.sum:
+            path = os.path.join(self.path, part.pack)
+            raise DamagedFileError(f"{path} is damaged: the checksum of {name} is wrong; {_REPAIR}")
+        return data
+
+    def hold(self) -> None:
+        """Map all packs now, so that this state can be read whatever is saved later; parts are not checked."""
+        for name, part in self.parts.items():
+            self._find(name, part)
+
+    def _find(self, name: str, part: Part) -> memoryview:
         path = os.path.join(self.path, part.pack)
         if part.pack not in self._packs:
             try:
@@ -163,8 +184,6 @@ class SavedDirectory:
         data: memoryview = self._packs[part.pack][part.offset : part.offset + part.size]
         if len(data) != part.size:
             raise DamagedFileError(f"{path} is cut short: {name} is missing; {_REPAIR}")
-        if checksum(data) != part.sum:
-            raise DamagedFileError(f"{path} is damaged: the checksum of {name} is wrong; {_REPAIR}")
         return data
 
     def _bytes_of(self, path: str) -> Any:
