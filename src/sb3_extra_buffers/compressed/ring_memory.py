@@ -10,7 +10,8 @@ from sb3_extra_buffers.storage._core import Mapping
 from sb3_extra_buffers.storage.directory import SavedDirectory
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_READS = 32  # between two looks at the memory
+_MOST_READS = 32  # between two looks at the memory
+_READ_BYTES = 8 << 20  # that a batch may touch, about
 _STATM = "/proc/self/statm"
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -46,6 +47,7 @@ class MappedMemory:
         """Bytes of full chunks that are not mapped."""
         self._mappings: weakref.WeakSet[Mapping] = weakref.WeakSet()
         self._reads = 0
+        self._between = min(max((most or 0) // _READ_BYTES, 1), _MOST_READS)
         self._others = file_bytes()
 
     def most_of_own(self, own: int, are_mapped: bool) -> int:
@@ -72,7 +74,7 @@ class MappedMemory:
     def note_read(self) -> None:
         """Look every now and then how much has been touched; called whenever something is read."""
         self._reads += 1
-        if self._reads % _READS == 0:
+        if self.most is not None and self._reads % self._between == 0:
             self._bound()
 
     def _bound(self) -> None:

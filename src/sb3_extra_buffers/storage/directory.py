@@ -282,9 +282,10 @@ class Replacement:
         return self
 
     def _open(self) -> None:
-        if self._after is not None:
-            self._has_old, self._next = True, self._after._next
-            self._old, self._sizes = self._after._parts, dict(self._after._sizes)
+        after, self._after = self._after, None  # or each state would keep all states before it
+        if after is not None:
+            self._has_old, self._next = True, after._next
+            self._old, self._sizes = after._parts, dict(after._sizes)
             return
         try:
             self.disk.make_folder(self.path)
@@ -429,7 +430,7 @@ class Replacement:
         self.disk.replace(new, manifest)
         self.disk.sync_folder(self.path)
         self._replacing = self._made_folder = False
-        self._written = []
+        self._written, self._old = [], {}
         self._sizes = {pack: self._sizes[pack] for pack in packs}
         with contextlib.suppress(OSError):  # the next save tries again
             self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])
