@@ -47,7 +47,7 @@ def wait_for(true: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_that_lives_on_holds_no_lock(tmp_path: Path) -> None:
     ring = str(tmp_path / "ring")
-    ours, feed = make("plain", 5, storage_dir=ring)
+    ours, _ = make("plain", 5, storage_dir=ring)
     child = os.fork()
     if child == 0:
         time.sleep(60)
@@ -185,7 +185,7 @@ def test_a_ring_that_is_deleted_is_written(tmp_path: Path) -> None:
 def test_a_link_may_lead_to_the_directory(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "near").symlink_to("far")
-    ours, feed = make("plain", 10, storage_dir=str(tmp_path / "near"))
+    ours, _ = make("plain", 10, storage_dir=str(tmp_path / "near"))
     ours.close()
     assert held(load_buffer(tmp_path / "far")) == held(ours)
     ours.save(tmp_path / "near")

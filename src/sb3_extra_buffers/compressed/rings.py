@@ -41,8 +41,8 @@ class RingOnDisk:
 
     :param buffer: The buffer, with all that its constructor makes
     :param path: The directory
-    :param max_memory: Bytes of full chunks that may be in the memory of the process; None to have all of them mapped, and leave
-        it to the system what stays
+    :param max_memory: Bytes of full chunks that may be in the memory of the process; None to have all of them mapped, and
+        leave it to the system what stays
     :param durability: ``"chunk"``, or ``"full"`` for a state every second
     :param disk: The disk that it is on
     """
@@ -186,7 +186,7 @@ class RingOnDisk:
 
     def wait_for_room(self, lock: Any) -> None:
         """
-        Wait for the disk if it cannot keep up, or memory would fill with what is not written yet; called before a row is added.
+        Wait for the disk if it cannot keep up, as memory would fill with what is not written; called before a row is added.
 
         :param lock: That of the buffer; who holds it cannot wait, as writing needs it
         """

@@ -223,7 +223,7 @@ _locks: set[int] = set()
 
 
 def _leave_locks_to_parent() -> None:
-    """In a forked child: a lock is held until the last handle of it is closed, and the child may live longer than its parent."""
+    """In a forked child: a lock is held until the last handle of it is closed, and a child may outlive its parent."""
     for handle in _locks:
         with contextlib.suppress(OSError):
             os.close(handle)
@@ -234,7 +234,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_locks_to_parent)
 
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_FOLDER_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)  # a link may lead to the folder, but to no file in it
+_FOLDER_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)  # links to folders are followed
 
 DISK = Disk()
 """The disk of this machine."""
@@ -286,10 +286,8 @@ def read_bytes(disk: Disk, handle: int, size: int, offset: int | None = None) ->
     done = 0
     while done < size:
         try:
-            if offset is None:
-                part = disk.read(handle, size - done)
-            else:
-                part = disk.read_at(handle, offset + done, size - done)
+            rest = size - done
+            part = disk.read(handle, rest) if offset is None else disk.read_at(handle, offset + done, rest)
         except InterruptedError:
             continue
         if not part:
