@@ -13,7 +13,18 @@ PACKAGE = "sb3_extra_buffers"
 ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 # From the bottom up: a layer may import those before it. A new package is entered here.
-LAYERS = ("codecs", "storage", "compressed", "testing", "gpu_buffers", "recording", "training_utils", "cli", "__main__")
+LAYERS = (
+    "codecs",
+    "storage",
+    "compressed",
+    "testing",
+    "gpu_buffers",
+    "recording",
+    "datasets",
+    "training_utils",
+    "cli",
+    "__main__",
+)
 # The layers that stand on their own, without SB3.
 WITHOUT_SB3 = ("codecs", "storage")
 

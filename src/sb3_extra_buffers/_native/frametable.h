@@ -228,6 +228,9 @@ void ft_wake_helper(void);
 /* Copy `count` cells of a plain array of rows x streams x `cell_bytes` to `out`. The caller has checked the indices. */
 void ft_gather_cells(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams,
                      size_t count, uint8_t *out);
+/* The same where the array lies in pieces of `piece_rows` rows, and the last one may be shorter. */
+void ft_gather_pieces(const uint8_t *const *pieces, size_t piece_rows, size_t cell_bytes, size_t n_streams, const int64_t *rows,
+                      const int64_t *streams, size_t count, uint8_t *out);
 
 /* Sums for prioritized replay: a full binary tree in one array, the root at 1, leaves from `first_leaf` on, a power of two. Set
  * `count` leaves and the sums above them; find the leaves in which prefix sums fall. The caller has checked the leaves. */

@@ -279,3 +279,11 @@ void ft_gather_cells(const uint8_t *data, size_t cell_bytes, size_t n_streams, c
         GATHER(cell_bytes)
     }
 }
+
+void ft_gather_pieces(const uint8_t *const *pieces, size_t piece_rows, size_t cell_bytes, size_t n_streams, const int64_t *rows,
+                      const int64_t *streams, size_t count, uint8_t *out) {
+    for (size_t k = 0; k < count; k++) {
+        const size_t row = (size_t)rows[k], cell = row % piece_rows * n_streams + (size_t)streams[k];
+        memcpy(out + k * cell_bytes, pieces[row / piece_rows] + cell * cell_bytes, cell_bytes);
+    }
+}

@@ -152,7 +152,7 @@ def _check_class(cls: Any, body: Mapping[str, Any], where: str) -> Any:
     if cls is None:
         if subclass is not None:
             raise StorageError(
-                f"{where} was saved by {subclass}, which is not a class of this package: load it with "
+                f"{where} was saved by {subclass}, which load_buffer does not look for: load it with "
                 f"{str(subclass).rpartition('.')[2]}.load(path)"
             )
         return ours

@@ -34,6 +34,13 @@ class Chunk:
 class Reading:
     def finish(self) -> tuple[npt.NDArray[Any], ...]: ...
 
+class Pieces:
+    n_pieces: int
+
+    def __init__(self, rows: int, piece_rows: int, n_envs: int, cell_bytes: Sequence[int]) -> None: ...
+    def put(self, piece: int, data: Buffer) -> None: ...
+    def gather(self, column: int, rows: Integers, envs: Integers, out: npt.NDArray[Any]) -> None: ...
+
 class FrameColumn:
     layout: FrameLayout
     lock: StoreLock

@@ -96,6 +96,7 @@ cdef extern from "frametable.h":
     bint ft_column_can_share(const ft_column *, size_t)
     void ft_wake_helper()
     void ft_gather_cells(const uint8_t *, size_t, size_t, const int64_t *, const int64_t *, size_t, uint8_t *)
+    void ft_gather_pieces(const uint8_t *const *, size_t, size_t, size_t, const int64_t *, const int64_t *, size_t, uint8_t *)
     void ft_tree_set_leaves(double *, size_t, const int64_t *, const double *, size_t) nogil
     void ft_tree_find_leaves(const double *, size_t, const double *, int64_t *, size_t) nogil
 
@@ -118,6 +119,7 @@ include "codecs.pxi"
 include "mapping.pxi"
 include "chunks.pxi"
 include "reading.pxi"
+include "pieces.pxi"
 include "column.pxi"
 include "table.pxi"
 include "tree.pxi"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -133,6 +134,14 @@ class SavedDirectory:
         except OSError:
             return True
 
+    def fingerprint(self) -> str:
+        """
+        Tell this state from all others.
+
+        :return: What no other manifest gives
+        """
+        return hashlib.blake2b(self._data, digest_size=16).hexdigest()
+
     @classmethod
     def of(cls, state: Replacement) -> SavedDirectory:
         """
@@ -156,12 +165,7 @@ class SavedDirectory:
         part = self.parts.get(name) if isinstance(name, str) else None
         if part is None:
             raise StorageError(f"{self.path} is damaged: its {MANIFEST} does not know {name!r}; load another copy")
-        path = os.path.join(self.path, part.pack)
-        if part.pack not in self._packs:
-            self._packs[part.pack] = memoryview(self._bytes_of(path))
-        data: memoryview = self._packs[part.pack][part.offset : part.offset + part.size]
-        if len(data) != part.size:
-            raise DamagedFileError(f"{path} is cut short: {name} is missing; {_REPAIR}")
+        data = self._find(name, part)
         self._touched += part.size
         if self._touched > _MOST_TOUCHED:  # what has been checked need not stay
             self._touched = part.size
@@ -170,7 +174,22 @@ class SavedDirectory:
         if isinstance(data.obj, MappedFile):
             data.obj.will_need(part.offset, part.size)  # or each page of it would be waited for by itself
         if checksum(data) != part.sum:
+            path = os.path.join(self.path, part.pack)
             raise DamagedFileError(f"{path} is damaged: the checksum of {name} is wrong; {_REPAIR}")
+        return data
+
+    def hold(self) -> None:
+        """Map all packs now, so that this state can be read whatever is saved later; parts are not checked."""
+        for name, part in self.parts.items():
+            self._find(name, part)
+
+    def _find(self, name: str, part: Part) -> memoryview:
+        path = os.path.join(self.path, part.pack)
+        if part.pack not in self._packs:
+            self._packs[part.pack] = memoryview(self._bytes_of(path))
+        data: memoryview = self._packs[part.pack][part.offset : part.offset + part.size]
+        if len(data) != part.size:
+            raise DamagedFileError(f"{path} is cut short: {name} is missing; {_REPAIR}")
         return data
 
     def mappings(self) -> list[MappedFile]:
@@ -180,11 +199,6 @@ class SavedDirectory:
         :return: The packs that have been read from, as far as they are mapped to memory
         """
         return [pack.obj for pack in self._packs.values() if isinstance(pack.obj, MappedFile)]
-
-    def hold(self) -> None:
-        """Open all packs now: somebody who saves another state may remove them, but not what is mapped."""
-        for pack in {part.pack for part in self.parts.values()} - self._packs.keys():
-            self._packs[pack] = memoryview(self._bytes_of(os.path.join(self.path, pack)))
 
     def _bytes_of(self, path: str) -> Any:
         try:
