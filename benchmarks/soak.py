@@ -2,8 +2,8 @@
 A ring on disk for an hour: rows are added and sampled all the while, every sample is compared with what was added.
 
 Frames are noise, each made of its own number, so that any of them can be made again and the ring gets large; the memory that
-the process may have beside its files is limited (``RLIMIT_DATA``). What is written down: transitions added and samples compared,
-memory, handles halfway and at the end, and whether another buffer goes on with all rows.
+the process may have beside its files is limited (``RLIMIT_DATA``). What is written down: transitions added, samples
+compared, memory, handles halfway and at the end, and whether another buffer goes on with all rows.
 """
 
 from __future__ import annotations
