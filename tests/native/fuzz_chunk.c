@@ -49,7 +49,7 @@ static void read_all(const ft_chunk *chunk, const ft_codecs *codecs) {
     for (size_t cell = 0; cell < rows->rows * rows->n_streams && cell < MOST_CELLS; cell++) {
         const size_t row = cell / rows->n_streams, i = cell % rows->n_streams;
         for (int step = FT_FETCH_INDEX; step < FT_FETCH_STEPS; step++) {
-            ft_fetch_cell(rows, row, i, wanted, step);
+            ft_fetch_cell(rows, row, i, wanted, step, NULL);
         }
         const int result = ft_decode_cell(rows, row, i, outputs, room, scratch, codecs);
         CHECK(result == FT_OK || result == FT_DAMAGED);

@@ -165,6 +165,9 @@ void ft_column_set_patience(ft_column *column, uint64_t observations);
  * keep it before the lock is released. */
 ft_chunk *ft_column_get_chunk(const ft_column *column, uint64_t row);
 
+/* Bytes of all chunks that have ever been sealed here: whenever it is another number, another chunk is full. */
+uint64_t ft_column_count_sealed_bytes(const ft_column *column);
+
 /* Make a sealed copy of the open chunk, which the caller owns; NULL with FT_OK where no row is open. Where one view of its last row
  * has been written, and the other one not since the last lap, the copy lacks that: ft_column_get_chunk still has the chunk with it.
  * Returns FT_OK or FT_NO_MEMORY. */

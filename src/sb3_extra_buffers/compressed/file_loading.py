@@ -56,6 +56,7 @@ def open_buffer(
         lost: list[tuple[int, int]] | None = [] if repair else None
         try:
             make = _check(cls, saved, device, handed_in)
+            _hold(saved)
             buffer = fill_buffer(make(), saved, lost)
         except DamagedFileError:
             if saved.has_changed():  # somebody has saved another state meanwhile, and removed what this one needs
@@ -66,6 +67,15 @@ def open_buffer(
         if not saved.has_changed():
             return _leave_out(buffer, make(), lost, saved.path)
     raise StorageError(f"{os.fspath(path)} is saved more often than it can be loaded; load it when nobody saves to it")
+
+
+def _hold(saved: SavedDirectory) -> None:
+    """Have what is to be loaded stay, whoever saves meanwhile."""
+    try:
+        saved.hold()
+    except DamagedFileError:
+        if saved.has_changed():
+            raise  # and another try; else what is damaged is found when it is read
 
 
 def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str, Any]) -> Callable[[], Any]:

@@ -82,6 +82,7 @@ cdef extern from "frametable.h":
     bint ft_column_get_last(const ft_column *, size_t, uint8_t *)
     bint ft_column_doubts_layout(const ft_column *)
     void ft_column_set_patience(ft_column *, uint64_t)
+    uint64_t ft_column_count_sealed_bytes(const ft_column *) nogil
     ft_chunk *ft_column_get_chunk(const ft_column *, uint64_t)
     int ft_column_snapshot(const ft_column *, ft_chunk **)
     int ft_column_adopt(ft_column *, ft_chunk *, uint64_t)
