@@ -34,7 +34,7 @@ try:
     import buffers
     import first_fill
     import training
-    from kit import data, measure, metrics, players, process, recordings, results
+    from kit import data, measure, metrics, players, process, recordings, results, tables
 finally:
     sys.path.remove(str(BENCHMARKS))
 
@@ -457,6 +457,11 @@ def test_small_datasets(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_small_saving(tmp_path: Path) -> None:
     rows = run_small("saving", tmp_path, "--method", metrics.DEFAULT)
-    assert set(rows) == {"sb3", metrics.DEFAULT}
+    files = f"{metrics.DEFAULT}/files"
+    assert set(rows) == {"sb3", metrics.DEFAULT, files}
     assert all(row["identical"] for row in rows.values())
-    assert rows[metrics.DEFAULT]["bytes"] < rows["sb3"]["bytes"] / 10
+    assert all(rows[name]["bytes"] < rows["sb3"]["bytes"] / 10 for name in (metrics.DEFAULT, files))
+    assert 0 < rows[files]["again_bytes"]
+    for name, length in (("saving", 2), ("files", 2)):
+        made = tables.make_table(name, tmp_path / "results")
+        assert made is not None and made.count("\n| ") - 2 == length

@@ -62,6 +62,12 @@ def peak_bytes() -> int:
     return _status("VmHWM") or resident_bytes()
 
 
+def forget_peak() -> None:
+    """Have ``peak_bytes`` begin anew, where the system can do that."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def page_faults() -> int:
     """
     Count the pages that the system has given to the process so far.

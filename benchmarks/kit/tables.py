@@ -210,6 +210,31 @@ def saving(results: Results) -> str:
     return table(["MsPacman, stack 4", "transitions", "file", "save", "load", "samples after loading"], lines)
 
 
+def files(results: Results) -> str:
+    """
+    Compare directories that ``save`` has written with the file of SB3's ``save_replay_buffer``.
+
+    :param results: ``saving.json``
+    :return: Markdown
+    """
+    rows = results["rows"]
+    theirs = rows["sb3"]
+    lines = []
+    for name, row in rows.items():
+        is_theirs = name == "sb3"
+        cells = [megabytes(row["bytes"]) + ("" if is_theirs else f" ({percent(row['bytes'] / theirs['bytes'])})")]
+        for what in ("save_seconds", "load_seconds"):
+            cells.append(f"{row[what]:.3f} s" + ("" if is_theirs else f" ({theirs[what] / row[what]:.0f}x faster)"))
+        share = 1.0 if is_theirs else row["again_bytes"] / row["bytes"]
+        cells += [percent(share, 1), megabytes(row["save_memory"])]
+        same = "" if is_theirs else ("identical" if row["identical"] else "different")
+        title = "SB3, `save_replay_buffer`" if is_theirs else f"`{name.removesuffix('/files')}`, `save`"
+        lines.append([title, f"{row['transitions']:,}", *cells, same])
+    again = f"written again {theirs['steps_more']:,} steps later"
+    head = ["MsPacman, stack 4", "transitions", "on disk", "save", "load", again, "memory to save", "samples after loading"]
+    return table(head, lines)
+
+
 def datasets(results: Results) -> str:
     """
     Tell what it takes to open a data set, beside loading a buffer.
@@ -271,6 +296,10 @@ def gpu(results: Results) -> str:
     return table(["on the device `cpu`", "theirs, or smaller", "ours, or larger", "ratio"], lines)
 
 
+def _is_beside_files(row: Results) -> bool:
+    return "save_memory" in row and bool(row["files"] or row["method"] == "sb3")
+
+
 def _of(method: str) -> Callable[[Results], bool]:
     return lambda row: bool(row["method"] == method)
 
@@ -304,7 +333,8 @@ TABLES: dict[str, Source] = {
     "training": Source("training", training),
     "startup": Source("startup", startup),
     "her": Source("her", her),
-    "saving": Source("saving", saving),
+    "saving": Source("saving", saving, lambda row: not row.get("files")),
+    "files": Source("saving", files, _is_beside_files),
     "datasets": Source("datasets", datasets),
     "threads": Source("threads", threads),
     "gpu": Source("gpu_buffers", gpu),
