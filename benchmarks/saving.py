@@ -3,8 +3,8 @@ Save a full replay buffer of MsPacman (stack 4, 4 envs) and load it again: bytes
 
 Each side works in a process of its own. SB3's buffer and ours go through ``save_to_pkl`` and ``load_from_pkl``, which
 ``save_replay_buffer`` and ``load_replay_buffer`` call; ours goes through ``save`` and ``load``, too, which write a directory
-without pickle, and wait until the disk has it. After loading, all sides sample with the same seed. Some more steps are added to
-the buffer of that directory then, and it is saved again.
+without pickle, and wait until the disk has it. After loading, all sides sample with the same seed. Then some more steps are
+added to the buffer of that directory, and it is saved again.
 """
 
 from __future__ import annotations

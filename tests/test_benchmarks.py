@@ -461,7 +461,19 @@ def test_small_saving(tmp_path: Path) -> None:
     assert set(rows) == {"sb3", metrics.DEFAULT, files}
     assert all(row["identical"] for row in rows.values())
     assert all(rows[name]["bytes"] < rows["sb3"]["bytes"] / 10 for name in (metrics.DEFAULT, files))
-    assert 0 < rows[files]["again_bytes"]
+    assert rows[files]["again_bytes"] > 0
     for name, length in (("saving", 2), ("files", 2)):
         made = tables.make_table(name, tmp_path / "results")
         assert made is not None and made.count("\n| ") - 2 == length
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="needs Linux")
+def test_small_rings(tmp_path: Path) -> None:
+    rows = run_small("rings", tmp_path)
+    assert set(rows) == {"memory", "fits", "larger", "from_disk", "disk"}
+    assert all(rows[name]["sample"] > 0 and rows[name]["add"] > 0 for name in set(rows) - {"disk"})
+    assert rows["memory"]["ratios"] == {"add": 1.0, "add_p50": 1.0, "sample": 1.0}
+    assert rows["disk"]["reads_1"] > 0
+    made = tables.make_table("rings", tmp_path / "results")
+    assert made is not None and made.count("\n| ") - 2 == 4

@@ -235,6 +235,33 @@ def files(results: Results) -> str:
     return table(head, lines)
 
 
+def rings(results: Results) -> str:
+    """
+    Compare rings on disk with one in memory.
+
+    :param results: ``rings.json``
+    :return: Markdown
+    """
+    names = {
+        "memory": "in memory",
+        "fits": "on disk, fits into `max_memory`",
+        "larger": "on disk, ten times `max_memory`, all of it in the page cache",
+        "from_disk": "on disk, ten times `max_memory`, a tenth of it in the page cache",
+    }
+    rows = results["rows"]
+    lines = []
+    for name, title in names.items():
+        row = rows[name]
+        cells = [f"{milliseconds(row[what])} ({row['ratios'][what]:.2f}x)" for what in ("add", "sample")]
+        lines.append([title, f"{row['transitions']:,}", megabytes(row["bytes"]), *cells])
+    disk = rows["disk"]
+    said = (
+        f"A batch of the last row has {rows['from_disk']['disk_bytes'] / 1e6:.2f} MB read from the disk, which reads "
+        f"{disk['reads_1']:,.0f} pages of 4 KB a second one after the other, and {disk['reads_16']:,.0f} if 16 threads do."
+    )
+    return table(["MsPacman, stack 4", "transitions", "chunks", "`add`, mean", "`sample(32)`"], lines) + f"\n\n{said}"
+
+
 def datasets(results: Results) -> str:
     """
     Tell what it takes to open a data set, beside loading a buffer.
@@ -335,6 +362,7 @@ TABLES: dict[str, Source] = {
     "her": Source("her", her),
     "saving": Source("saving", saving, lambda row: not row.get("files")),
     "files": Source("saving", files, _is_beside_files),
+    "rings": Source("rings", rings),
     "datasets": Source("datasets", datasets),
     "threads": Source("threads", threads),
     "gpu": Source("gpu_buffers", gpu),

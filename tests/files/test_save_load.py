@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import shutil
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from sb3_extra_buffers.compressed import (
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
     StorageError,
+    file_saving,
 )
 from sb3_extra_buffers.compressed.file_saving import take_moment
 from sb3_extra_buffers.compressed.files import CLASSES, OWN
@@ -535,3 +538,29 @@ def test_values_that_cannot_come_back() -> None:
 
 def test_the_name_is_at_the_top() -> None:
     assert sb3_extra_buffers.load_buffer is load_buffer and "load_buffer" in sb3_extra_buffers.__all__
+
+
+class Terminal(io.StringIO):
+    """What is written to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_progress_is_shown_where_there_is_a_lot(is_large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tqdm")
+    assert file_saving._SHOWN_BYTES == 1 << 30
+    buffer, _ = make("plain", 40)
+    size = take_moment(buffer).nbytes
+    monkeypatch.setattr(file_saving, "_SHOWN_BYTES", size if is_large else size + 1)
+    for _ in range(2):  # what is there already counts, too
+        shown = Terminal()
+        monkeypatch.setattr(sys, "stderr", shown)
+        buffer.save(tmp_path / "b")
+        assert ("Saving: 100%" in shown.getvalue()) == is_large
+        assert bool(shown.getvalue()) == is_large
+    elsewhere = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", elsewhere)
+    buffer.save(tmp_path / "b")
+    assert elsewhere.getvalue() == "", "a log is no terminal"
