@@ -20,6 +20,7 @@ from gymnasium import spaces
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.storage.directory import MANIFEST, pack_manifest
 from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.json_values import make_dtype
 
 
 class Small(CompressedReplayBuffer):
@@ -229,3 +230,35 @@ def kill_while_saving(path: Path, times: int, seed: int) -> int:
 @pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.slow)])
 def test_killed_while_saving(times: int, tmp_path: Path) -> None:
     assert kill_while_saving(tmp_path / "b", times, times) >= times
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("options", "storage_dir", "elsewhere"),
+        ("arguments", "storage_dir", "elsewhere"),
+        ("arguments", "n_steps", "<f8"),
+        ("arguments", "n_steps", 0),
+        ("arguments", "n_steps", 2**31),
+        ("arguments", "gamma", "x"),
+        ("arguments", "handle_timeout_termination", None),
+    ],
+)
+def test_arguments_that_no_buffer_was_saved_with(
+    part: str, name: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    buffer, _ = make("n-step", 20)
+    buffer.save("b")
+    body = json.loads(Path("b", MANIFEST).read_text())
+    body[part][name] = value
+    Path("b", MANIFEST).write_bytes(pack_manifest({k: v for k, v in body.items() if k not in ("magic", "format", "checksum")}))
+    with pytest.raises(StorageError, match=name):
+        load(path="b")
+    assert os.listdir() == ["b"], "a file does not say where to write"
+
+
+@pytest.mark.parametrize("said", ["02", "f4,f4", "float32", "(2,)<f4", "<f4 ", "|O", "|V8", "<f\u0664", "", 3, None])
+def test_types_that_are_none(said: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        make_dtype(said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import numbers
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from sb3_extra_buffers.compressed.files import CLASSES, OWN, Path, our_class
+from sb3_extra_buffers.compressed.files import CLASSES, OWN, WHERE, Path, our_class
 from sb3_extra_buffers.compressed.saved_spaces import make_space
 from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk
@@ -22,6 +23,13 @@ from sb3_extra_buffers.storage.json_values import from_json
 from sb3_extra_buffers.storage.row_files import load_rows
 
 _TRIES = 5
+_MOST_STEPS = 1 << 16  # of n-step returns, unless the buffer is larger
+# What an argument must be, by its annotation; numbers may be NumPy's.
+_KINDS: dict[Any, Any] = {
+    "int": numbers.Integral,
+    "float": numbers.Real,
+    "bool": (bool, np.bool_, numbers.Integral),
+}
 
 
 def load_buffer(path: Path, *, device: th.device | str = "auto", repair: bool = False, **handed_in: Any) -> Any:
@@ -169,13 +177,20 @@ def _make_arguments(body: Mapping[str, Any], ours: type) -> dict[str, Any]:
     said, options = dict(body["arguments"]), body["options"]
     arguments: dict[str, Any] = {name: make_space(said.pop(name)) for name in ("observation_space", "action_space")}
     arguments |= {name: from_json(value) for name, value in said.items()}
-    taken = inspect.signature(ours).parameters.keys() - {"device", "env"}
+    parameters = inspect.signature(ours).parameters
+    taken = parameters.keys() - {"device", "env", *WHERE}  # a file does not say where to write
     chosen = {name: from_json(value) for name, value in options.items()}
     if not (arguments.keys() | chosen.keys()) <= taken or arguments.keys() & chosen.keys():
         raise ValueError(f"it takes other arguments than {sorted(arguments.keys() | chosen.keys())}")
     for name in ("buffer_size", "n_envs"):
         if type(arguments[name]) is not int or not 0 < arguments[name] < 1 << 48:
             raise ValueError(f"{name} is {arguments[name]!r}")
+    for name, value in arguments.items():
+        kind = _KINDS.get(parameters[name].annotation)
+        if kind is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} is {value!r}")
+    if not 0 < arguments.get("n_steps", 1) <= max(arguments["buffer_size"], _MOST_STEPS):
+        raise ValueError(f"n_steps is {arguments['n_steps']!r}")
     return arguments | chosen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from sb3_extra_buffers.storage.errors import StorageError
 
 _KINDS = "biufcmMSU"
+_DTYPE = re.compile(r"[<>|][a-zA-Z][0-9]{1,6}(\[[0-9]{0,4}[a-zA-Z]{1,2}\])?", re.ASCII)
 
 
 def to_json(value: Any, what: str = "the value") -> Any:
@@ -107,7 +109,9 @@ def make_dtype(said: Any) -> np.dtype[Any]:
     :param said: Such as ``"<f4"``
     :return: A type of plain numbers or characters; ``ValueError`` for anything else
     """
-    if not isinstance(said, str) or len(said) > 16 or (dtype := np.dtype(said)).kind not in _KINDS or dtype.str != said:
+    # NumPy would take much else, and have Python parse it.
+    is_name = isinstance(said, str) and _DTYPE.fullmatch(said) is not None
+    if not is_name or (dtype := np.dtype(said)).kind not in _KINDS or dtype.str != said:
         raise ValueError(f"{said!r} is not a type of numbers")
     return dtype
 
