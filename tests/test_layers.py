@@ -13,14 +13,25 @@ PACKAGE = "sb3_extra_buffers"
 ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 # From the bottom up: a layer may import those before it. A new package is entered here.
-LAYERS = ("codecs", "storage", "compressed", "testing", "gpu_buffers", "recording", "training_utils", "cli", "__main__")
+LAYERS = (
+    "codecs",
+    "storage",
+    "compressed",
+    "testing",
+    "gpu_buffers",
+    "recording",
+    "distributed",
+    "training_utils",
+    "cli",
+    "__main__",
+)
 # The layers that stand on their own, without SB3.
 WITHOUT_SB3 = ("codecs", "storage")
 
 # Where a layer that has others above it imports a name that is computed: optional libraries, and buffers that the package
 # itself names.
 COMPUTED = {"codecs._optional", "codecs.zstd", "compressed.choose"}
-HAS_OTHERS_ABOVE = ("codecs", "storage", "compressed", "testing", "gpu_buffers")
+HAS_OTHERS_ABOVE = ("codecs", "storage", "compressed", "testing", "gpu_buffers", "distributed")
 
 MODULES = sorted(ROOT.rglob("*.py"))
 COMPILED = sorted(ROOT.rglob("*.pyx"))
