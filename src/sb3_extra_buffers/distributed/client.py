@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sb3_extra_buffers.distributed.errors import MissingError, ShardLostError
-from sb3_extra_buffers.distributed.replies import Reply, SampleCoder
+from sb3_extra_buffers.distributed.replies import Reply, open_reply
 from sb3_extra_buffers.distributed.schema import Array, Schema
 from sb3_extra_buffers.distributed.transport import Transport
 
@@ -112,8 +113,8 @@ class Client:
         self._weights = np.zeros(n_shards)
         self._incarnations = [0] * n_shards
         self._asked: deque[_Asked] = deque()
-        self._ready: deque[Batch] = deque()
-        self._coder = SampleCoder(schema)
+        self._ready: deque[Callable[[], Batch]] = deque()
+        self._silent: list[int] = []
         self._size = 0
 
     def weigh(self, shard: int, incarnation: int, weight: float) -> None:
@@ -142,11 +143,12 @@ class Client:
             self._ready.clear()
             self._asked.clear()
             self._size = batch_size
+        self._silent = []
         began = self.now()
         while not self._ready:
             self._ask()
-            self._receive(began)
-        batch = self._ready.popleft()
+            began = self._receive(began)
+        batch = self._ready.popleft()()
         self._ask()
         return batch
 
@@ -158,33 +160,34 @@ class Client:
             ticket = self.transport.submit(shard, "sample", self._size, self.prefetch, self.coded[shard])
             self._asked.append(_Asked(ticket, shard, float(chances[shard]), self._size))
 
-    def _receive(self, began: float) -> None:
-        """Wait for the call that was made first; who does not answer in time is lost."""
+    def _receive(self, began: float) -> float:
+        """Wait for the call that was made first. Who does not answer in time is lost; the others get as much time then."""
         left = began + self.timeout - self.now()
         if not self._asked:
             if left <= 0:
                 raise MissingError(f"there was nothing to sample for {self.timeout:.0f} s: no shard has any transitions")
-            time.sleep(min(0.05, left))
+            time.sleep(min(0.02, left))
             self.on_lost(-1)  # nobody in particular: who looks after the shards may look again
-            return
-        call = self._asked[0]
-        since = self.now()
+            return began
+        call, since = self._asked.popleft(), self.now()
         done = self.transport.wait([call.ticket], max(left, 0))
         self.waited += self.now() - since
-        self._asked.popleft()
         if not done:
+            self._silent.append(call.shard)
             self._forget(call.shard)
-            raise MissingError(
-                f"shard {call.shard} has not answered within {self.timeout:.0f} s; it is being replaced, and calling sample() "
-                "again goes on with the others"
-            )
+            if self.is_empty or len(self._silent) > self.n_shards:
+                raise MissingError(
+                    f"no samples: shards {sorted(set(self._silent))} have not answered within {self.timeout:.0f} s"
+                )
+            return self.now()
         try:
             reply: Reply = self.transport.result(call.ticket)
         except ShardLostError:
             self._forget(call.shard)
-            return
+            return began
         if reply.incarnation >= self._incarnations[call.shard]:  # else it is of one that has been given up
             self._take(reply, call)
+        return began
 
     def _forget(self, shard: int) -> None:
         self._weights[shard] = 0.0
@@ -193,14 +196,17 @@ class Client:
     def _take(self, reply: Reply, call: _Asked) -> None:
         self.weigh(call.shard, reply.incarnation, reply.total)
         self.on_reply(reply)
-        values = self._coder.decode(reply)
+        read = open_reply(self.schema, reply)
         # The shard was chosen by what was known then; this is what it comes to with what is known now.
         shares = call.chance * reply.shares / reply.total * self._weights.sum()
         indices = pack_indices(reply.shard, reply.incarnation, reply.insertions)
         self.received += len(indices)
-        for number in range(reply.batches):
+
+        def make(number: int) -> Batch:
             part = slice(number * reply.batch_size, (number + 1) * reply.batch_size)
-            self._ready.append(Batch([value[part] for value in values], shares[part], indices[part]))
+            return Batch(read(number), shares[part], indices[part])
+
+        self._ready += [partial(make, number) for number in range(reply.batches)]
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
         """

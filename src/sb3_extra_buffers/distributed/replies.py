@@ -132,26 +132,35 @@ class SampleCoder:
         """
         return [None if is_frames else array for array, is_frames in zip(arrays, self._frames, strict=True)]
 
-    def decode(self, reply: Reply) -> list[Any]:
-        """
-        Read coded observations.
 
-        :param reply: The reply
-        :return: Its arrays, all of them
-        """
-        if reply.chunks is None:
-            return list(reply.arrays)
-        count, arrays = reply.batch_size * reply.batches, list(reply.arrays)
-        table = self.schema.make_table(count, 1)
-        for frames, chunks in zip(table.frames, reply.chunks, strict=True):
-            row = 0
-            for data in chunks:
-                chunk = Chunk(zlib.decompress(data))
-                rows = chunk.rows
-                frames.adopt(chunk, row)
-                row += rows
-        wanted = tuple(place for place, is_frames in enumerate(self._frames) if is_frames)
-        reading = table.table.begin_read(np.arange(count), np.zeros(count, np.int64), wanted)
-        for place, array in zip(wanted, reading.finish(), strict=True):
-            arrays[place] = array
-        return arrays
+def open_reply(schema: Schema, reply: Reply) -> Callable[[int], list[Any]]:
+    """
+    Make the batches of a reply readable, one by one: what is coded is decoded only then.
+
+    :param schema: What blocks look like
+    :param reply: The reply
+    :return: What gives all arrays of a batch, by its number
+    """
+    size, count, is_frames = reply.batch_size, reply.batch_size * reply.batches, _is_frames(schema)
+    if reply.chunks is None:
+        return lambda number: [array[number * size : (number + 1) * size] for array in reply.arrays]
+    table = schema.make_table(count, 1)
+    for frames, chunks in zip(table.frames, reply.chunks, strict=True):
+        row = 0
+        for data in chunks:
+            chunk = Chunk(zlib.decompress(data))
+            rows = chunk.rows
+            frames.adopt(chunk, row)
+            row += rows
+    wanted = tuple(place for place, of_frames in enumerate(is_frames) if of_frames)
+    lanes = np.zeros(size, np.int64)
+
+    def read(number: int) -> list[Any]:
+        rows = np.arange(number * size, (number + 1) * size)
+        decoded = iter(table.table.begin_read(rows, lanes, wanted).finish())
+        return [
+            next(decoded) if of_frames else array[rows[0] : rows[-1] + 1]
+            for array, of_frames in zip(reply.arrays, is_frames, strict=True)
+        ]
+
+    return read
