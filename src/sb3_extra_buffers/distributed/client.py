@@ -24,6 +24,8 @@ class Batch(NamedTuple):
 
     values: list[Any]
     """Observations and what followed for each key, actions, rewards, dones, discounts."""
+    shares: Array
+    """Their shares in the sum of all priorities, as the shard has them; 1 where there are none."""
     probabilities: Array
     """With which each was drawn, times the sum of all shares: its share, unless totals were old."""
     indices: Array
@@ -204,7 +206,7 @@ class Client:
 
         def make(number: int) -> Batch:
             part = slice(number * reply.batch_size, (number + 1) * reply.batch_size)
-            return Batch(read(number), shares[part], indices[part])
+            return Batch(read(number), reply.shares[part], shares[part], indices[part])
 
         self._ready += [partial(make, number) for number in range(reply.batches)]
 
