@@ -117,6 +117,25 @@ def test_indices(shard: int, incarnation: int, insertion: int) -> None:
     assert [int(part[0]) for part in unpack_indices(packed)] == [shard, incarnation % 256, insertion]
 
 
+def test_a_shard_is_lost_once() -> None:
+    """Two calls to it were under way: when the second one fails, there is another shard in its place already."""
+    network, client = make_client((1,), prefetch=1)
+    client.sample(2)
+    assert len(network.calls) >= 1
+    network.shards[0] = Shard(SCHEMA, 640, RUN, 0, 1)
+    network.shards[0].add(Player(SCHEMA).block())
+    lost = []
+
+    def replace(shard: int) -> None:
+        lost.append(shard)
+        client.weigh(0, 1, 32.0)
+
+    client.on_lost = replace
+    for _ in range(4):
+        client.sample(2)
+    assert lost == [0]
+
+
 def test_who_does_not_answer_is_named() -> None:
     network, client = make_client((1, 0))
     network.on_wait = lambda: None

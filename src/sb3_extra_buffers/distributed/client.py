@@ -61,9 +61,9 @@ class _Asked(NamedTuple):
 
     ticket: Any
     shard: int
+    incarnation: int
     chance: float
     """With which this shard was chosen."""
-    batch_size: int
 
 
 class Client:
@@ -160,7 +160,7 @@ class Client:
             chances = self._weights / self._weights.sum()
             shard = int(self._rng.choice(self.n_shards, p=chances))
             ticket = self.transport.submit(shard, "sample", self._size, self.prefetch, self.coded[shard])
-            self._asked.append(_Asked(ticket, shard, float(chances[shard]), self._size))
+            self._asked.append(_Asked(ticket, shard, self._incarnations[shard], float(chances[shard])))
 
     def _receive(self, began: float) -> float:
         """Wait for the call that was made first. Who does not answer in time is lost; the others get as much time then."""
@@ -174,7 +174,10 @@ class Client:
         call, since = self._asked.popleft(), self.now()
         done = self.transport.wait([call.ticket], max(left, 0))
         self.waited += self.now() - since
+        is_old = call.incarnation < self._incarnations[call.shard]  # its shard has been replaced since
         if not done:
+            if is_old:
+                return began
             self._silent.append(call.shard)
             self._forget(call.shard)
             if self.is_empty or len(self._silent) > self.n_shards:
@@ -185,7 +188,8 @@ class Client:
         try:
             reply: Reply = self.transport.result(call.ticket)
         except ShardLostError:
-            self._forget(call.shard)
+            if not is_old:
+                self._forget(call.shard)
             return began
         if reply.incarnation >= self._incarnations[call.shard]:  # else it is of one that has been given up
             self._take(reply, call)

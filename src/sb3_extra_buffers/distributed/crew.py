@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.distributed.errors import MissingError
-from sb3_extra_buffers.distributed.ray_transport import CONTROL, GROUPS, SHARD_GROUPS, call_actor
+from sb3_extra_buffers.distributed.ray_transport import CONTROL, GROUPS, SHARD_GROUPS, call_actor, first_sentence
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.distributed.fleet import Fleet
@@ -139,7 +139,7 @@ class ShardCrew(Crew):
                 try:
                     stats = self.ray.get(asked[0], timeout=_ASK_SECONDS)
                 except (self.ray.exceptions.RayActorError, self.ray.exceptions.ObjectLostError) as error:
-                    self._dead[number] = str(error).strip().splitlines()[0]
+                    self._dead[number] = first_sentence(error)
                     continue
                 except self.ray.exceptions.GetTimeoutError:
                     continue
@@ -313,7 +313,7 @@ class CollectorCrew(Crew):
         try:
             self.ray.get(run, timeout=_ASK_SECONDS)
         except Exception as error:
-            return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+            return first_sentence(error)
         return "it has stopped"
 
     def _replace(self, number: int, why: str) -> None:

@@ -15,6 +15,17 @@ SHARD_GROUPS = {"write": 1, "read": 1, CONTROL: 1}
 _TAKE_SECONDS = 30.0
 
 
+def first_sentence(error: BaseException) -> str:
+    """
+    Shorten what Ray says: most of it is advice.
+
+    :param error: What it has raised
+    :return: The sentence that says what has happened
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return (lines[-1] if "Traceback" in str(error) else lines[0]).split(". ")[0]
+
+
 def call_actor(handle: Any, call: str, *args: Any, group: str = CONTROL) -> Any:
     """
     Call a method of an actor.
@@ -63,7 +74,7 @@ class RayTransport:
         except self.ray.exceptions.GetTimeoutError as error:
             raise ShardLostError(shard, f"its answer did not arrive within {_TAKE_SECONDS:.0f} s") from error
         except (self.ray.exceptions.RayActorError, self.ray.exceptions.ObjectLostError) as error:
-            raise ShardLostError(shard, str(error).strip().splitlines()[0]) from error
+            raise ShardLostError(shard, first_sentence(error)) from error
 
     def forget(self, ticket: Any) -> None:
         """
