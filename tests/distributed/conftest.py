@@ -33,7 +33,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ray_here(alone: None) -> Iterator[Any]:
     """Ray on one node."""
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=8, include_dashboard=False, object_store_memory=150_000_000, log_to_driver=False)
+    ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=150_000_000, log_to_driver=False)
     yield ray
     ray.shutdown()
 

@@ -193,12 +193,10 @@ class CollectorActor:
 
     def progress(self) -> Progress | None:
         """Tell how far it has got; None before it is prepared."""
-        import time
-
         if self.collector is None:
             return None
         one, outbox = self.collector, self.collector.outbox
-        seconds = one.coding_seconds, one.waiting_seconds, time.process_time()
+        seconds = one.coding_seconds, one.waiting_seconds, one.cpu_seconds
         waits_for = tuple(outbox.waits_for()) if not outbox.has_room() else ()
         return Progress(one.builder.steps, tuple(outbox.acknowledged), outbox.resent, one.actor.version, *seconds, waits_for)
 

@@ -73,6 +73,12 @@ class Collector:
         """What is to be done about shards that have been replaced, before the next block."""
         self.coding_seconds = self.waiting_seconds = 0.0
         self._obs: Any = None
+        self._cpu_began = 0.0
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time since it began to play."""
+        return time.process_time() - self._cpu_began
 
     def run(self) -> int:
         """
@@ -81,6 +87,7 @@ class Collector:
         :return: Steps that were played
         """
         self._obs = self.env.reset()
+        self._cpu_began = time.process_time()
         while not self.stopped.is_set():
             self._attend(0.0)
             if self.actor.version < 0 or not self.outbox.has_room():
