@@ -1,12 +1,12 @@
 """
 What a cluster costs: bytes on the wire, processor time of shards and collectors, batches a second from near and far.
 
-Blocks are made of recorded games, as a collector makes them. "wire" is what a block takes for each of its transitions, "held"
-what a shard keeps of it, "shard" the processor time of an `add`, "sampled" what a transition of `sample(32)` takes when it is
-coded. Rates are batches of 32 a second, 32 of them in a call: from a shard in this process, from an actor on this node, and from
-one on another node (a second raylet on this machine), coded and dense. The last figures are those of a fleet that plays MsPacman:
-which share of a collector's processor time is coding, and which share of the learner's time is waiting for samples, with 8
-updates a step.
+Blocks are made of recorded games, as a collector makes them. "wire" is what a block takes for each of its transitions,
+"held" what a shard keeps of it, "shard" the processor time of an `add`, "sampled" what a transition of `sample(32)` takes
+when it is coded. Rates are batches of 32 a second, 32 of them in a call: from a shard in this process, from an actor on
+this node, and from one on another node (a second raylet on this machine), coded and dense. The last figures are those of a
+fleet that plays MsPacman: which share of a collector's processor time is coding, and which share of the learner's time is
+waiting for samples, with 8 updates a step.
 """
 
 from __future__ import annotations

@@ -137,7 +137,16 @@ def test_stats_tell_of_each_episode_once() -> None:
         assert stats.n_episodes == len(asked) and stats.oldest_version == player.builder.steps - 16
     assert asked == [float(step) for step in range(64) if step % 7 == 6 for _ in range(2)]
     assert shard.stats(len(asked)).oldest_version == -1
-    assert stats.added == stats.size == 128 and stats.held_bytes > 0 and stats.wire_bytes > 0
+    assert stats.added == stats.size == 128 and stats.wire_bytes > 0
+
+
+def test_what_is_held_is_counted() -> None:
+    schema = make_schema(2, 16)
+    shard, player = Shard(schema, 3 * schema.cells, RUN), Player(schema)
+    for _ in range(7):
+        shard.add(player.block())
+        held = sum(len(data) for slot in shard.kept if slot is not None for chunks in slot.chunks for data in chunks)
+        assert shard.stats().held_bytes == held > 0
 
 
 @pytest.mark.parametrize("alpha", [None, 0.6])

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 ON_SHARD_LOSS = ("continue", "stop")
 _POLL_SECONDS = 0.5
-_POLL_WHEN_WAITING = 0.02
+_POLL_WHEN_WAITING = 0.05
 
 
 class Fleet:

@@ -136,7 +136,7 @@ class Shard:
         self._published: tuple[int, Any] = (0, None)
         self._versions: set[int] = set()
         self._episodes: deque[Episode] = deque(maxlen=_MOST_EPISODES)
-        self._n_episodes = 0
+        self._n_episodes = self._held_bytes = 0
 
     # -- blocks ---------------------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Shard:
 
     def _adopt(self, block: Block, copies: tuple[tuple[bytes, ...], ...]) -> None:
         slot, steps, cells = self.blocks % self.slots, self.schema.block_steps, self.schema.cells
-        first = slot * steps
+        first, old = slot * steps, self.kept[slot]
         ready = [[Chunk(data) for data in chunks] for chunks in copies]
         for frames, chunks in zip(self.table.frames, ready, strict=True):
             row = first
@@ -218,6 +218,7 @@ class Shard:
                 row += rows
         for column, array in zip(self.schema.columns, block.columns, strict=True):
             self.table.arrays[column.name][first : first + steps] = array
+        self._held_bytes += _count_bytes(copies) - (0 if old is None else _count_bytes(old.chunks))
         self.kept[slot] = Slot(block.name, block.policy_version, block.first_step, tuple(block.splits), copies)
         self.blocks += 1
         self.drawer.add(slot * cells, cells)
@@ -269,10 +270,9 @@ class Shard:
             missing = max(self._n_episodes - max(episodes_from, 0), 0)
             recent = tuple(self._episodes)[len(self._episodes) - min(missing, len(self._episodes)) :]
             versions, self._versions = self._versions, set()
-            held = sum(len(data) for slot in self.kept if slot is not None for chunks in slot.chunks for data in chunks)
             return Stats(
                 *(self.number, self.incarnation, self.added, self.size, self.capacity, self.drawer.total(self.size)),
-                *(self.wire_bytes, held, self.duplicates, self.refused, min(versions, default=-1)),
+                *(self.wire_bytes, self._held_bytes, self.duplicates, self.refused, min(versions, default=-1)),
                 *(self._n_episodes, recent),
             )
 
@@ -298,12 +298,13 @@ class Shard:
             laps = (self.blocks - 1 - cells // self.schema.cells) // self.slots
             insertions = cells + laps * self.capacity
             begun = gather(self, cells)
-            splits = next(slot.splits for slot in reversed(self.kept) if slot is not None)
+            newest = self.kept[(self.blocks - 1) % self.slots]
+            assert newest is not None
         arrays = begun()
         who = self.number, self.incarnation, batch_size, batches
         if coded and self.schema.frame_fields:
             with self._coding:
-                chunks = self._coder.encode(arrays, splits)
+                chunks = self._coder.encode(arrays, newest.splits)
             return Reply(*who, self._coder.without_frames(arrays), chunks, insertions, shares, total, self.added)
         return Reply(*who, arrays, None, insertions, shares, total, self.added)
 
@@ -319,3 +320,7 @@ class Shard:
             is_there = (insertions >= self.added - self.capacity) & (insertions >= 0) & (insertions < self.added)
             self.drawer.update(insertions[is_there] % self.capacity, priorities[is_there])
         return int(np.count_nonzero(~is_there))
+
+
+def _count_bytes(chunks: tuple[tuple[bytes, ...], ...]) -> int:
+    return sum(len(data) for of_field in chunks for data in of_field)
