@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import time
@@ -39,7 +40,7 @@ def make_fleet(make_env: Any = Numbered, **kwargs: Any) -> Fleet:
 
 
 def make_model(fleet: Fleet, kind: type[Any] = DQN, buffer: type[Any] = ShardedReplayBuffer, **kwargs: Any) -> Any:
-    given = {**SETTINGS, **kwargs}
+    given = {**copy.deepcopy(SETTINGS), **kwargs}  # SB3 writes to it
     own = given.pop("replay_buffer_kwargs", {})
     rest: dict[str, Any] = {"replay_buffer_class": buffer, "replay_buffer_kwargs": {"fleet": fleet, "prefetch": 2, **own}}
     return kind("CnnPolicy", fleet.env, train_freq=1, gradient_steps=1, **rest, **given)
@@ -104,9 +105,11 @@ def _refusals(fleet: Fleet) -> None:
     with pytest.raises(TypeError, match="HER needs whole episodes"):
         make_model(fleet, replay_buffer_kwargs={"goal_selection_strategy": "future"})
     with pytest.raises(TypeError, match="off-policy"):
-        PPO("CnnPolicy", fleet.env, policy_kwargs=SMALL, n_steps=16, batch_size=16).learn(64, callback=fleet.callback())
+        PPO("CnnPolicy", fleet.env, policy_kwargs=copy.deepcopy(SMALL), n_steps=16, batch_size=16).learn(
+            64, callback=fleet.callback()
+        )
     with pytest.raises(TypeError, match="ShardedReplayBuffer"):
-        DQN("CnnPolicy", fleet.env, buffer_size=10, policy_kwargs=SMALL).learn(10, callback=fleet.callback())
+        DQN("CnnPolicy", fleet.env, buffer_size=10, policy_kwargs=copy.deepcopy(SMALL)).learn(10, callback=fleet.callback())
 
 
 @pytest.mark.slow

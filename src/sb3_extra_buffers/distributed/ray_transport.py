@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sb3_extra_buffers.distributed.errors import ShardLostError
 from sb3_extra_buffers.distributed.optional import need_ray
@@ -39,6 +39,13 @@ def call_actor(handle: Any, call: str, *args: Any, group: str = CONTROL) -> Any:
     return getattr(handle, call).options(concurrency_group=group).remote(*args)
 
 
+class Ticket(NamedTuple):
+    """A call that is under way. It alone keeps the answer: whoever drops it does not want that any more."""
+
+    ref: Any
+    shard: int
+
+
 class RayTransport:
     """
     As ``Transport``.
@@ -49,37 +56,24 @@ class RayTransport:
     def __init__(self, handles: Sequence[Any]) -> None:
         self.ray = need_ray()
         self.handles = list(handles)
-        self._shards: dict[Any, int] = {}
 
-    def submit(self, shard: int, call: str, *args: Any) -> Any:
+    def submit(self, shard: int, call: str, *args: Any) -> Ticket:
         """As in ``Transport``."""
-        ticket = call_actor(self.handles[shard], call, *args, group=GROUPS.get(call, CONTROL))
-        if call != "update_priorities":  # nobody asks for the answer
-            self._shards[ticket] = shard
-        return ticket
+        return Ticket(call_actor(self.handles[shard], call, *args, group=GROUPS.get(call, CONTROL)), shard)
 
-    def wait(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
+    def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
         """As in ``Transport``."""
-        unique = list(dict.fromkeys(tickets))
-        done, rest = self.ray.wait(unique, num_returns=1, timeout=max(timeout, 0.0))
+        by_ref = {ticket.ref: ticket for ticket in tickets}
+        done, rest = self.ray.wait(list(by_ref), num_returns=1, timeout=max(timeout, 0.0))
         if done and rest:
             done += self.ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-        return list(done)
+        return [by_ref[ref] for ref in done]
 
-    def result(self, ticket: Any) -> Any:
+    def result(self, ticket: Ticket) -> Any:
         """As in ``Transport``."""
-        shard = self._shards.pop(ticket, -1)
         try:
-            return self.ray.get(ticket, timeout=_TAKE_SECONDS)
+            return self.ray.get(ticket.ref, timeout=_TAKE_SECONDS)
         except self.ray.exceptions.GetTimeoutError as error:
-            raise ShardLostError(shard, f"its answer did not arrive within {_TAKE_SECONDS:.0f} s") from error
+            raise ShardLostError(ticket.shard, f"its answer did not arrive within {_TAKE_SECONDS:.0f} s") from error
         except (self.ray.exceptions.RayActorError, self.ray.exceptions.ObjectLostError) as error:
-            raise ShardLostError(shard, first_sentence(error)) from error
-
-    def forget(self, ticket: Any) -> None:
-        """
-        Say that nobody is going to ask for an answer.
-
-        :param ticket: Whose
-        """
-        self._shards.pop(ticket, None)
+            raise ShardLostError(ticket.shard, first_sentence(error)) from error
