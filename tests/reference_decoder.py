@@ -431,7 +431,11 @@ class Codebook:
         for x in range(self.width):
             rank = symbols[x // 2] >> x % 2 * 4 & 15
             listed = self.below[self._above[x]]
-            colour = listed[rank] if rank < len(listed) else self._take(1)[0]
+            if rank < 15 and rank >= len(listed):  # no coder writes it
+                pixels.append(bytes(self.pixel))
+                self._above[x] = 0 if self.pixel == 1 else 255
+                continue
+            colour = listed[rank] if rank < 15 else self._take(1)[0]
             if self.pixel == 1:
                 pixels.append(bytes([colour]))
             else:

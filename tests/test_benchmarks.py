@@ -448,6 +448,13 @@ def test_small_checkpoints(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_small_datasets(tmp_path: Path) -> None:
+    rows = run_small("datasets", tmp_path)
+    assert set(rows) == {"dataset", "buffer"}
+    assert all("error" not in row and row["batch_us"] > 0 and row["open_seconds"] > 0 for row in rows.values())
+
+
+@pytest.mark.slow
 def test_small_saving(tmp_path: Path) -> None:
     rows = run_small("saving", tmp_path, "--method", metrics.DEFAULT)
     assert set(rows) == {"sb3", metrics.DEFAULT}

@@ -21,6 +21,7 @@ LAYERS = (
     "gpu_buffers",
     "recording",
     "distributed",
+    "datasets",
     "training_utils",
     "cli",
     "__main__",

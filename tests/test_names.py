@@ -21,7 +21,7 @@ import sb3_extra_buffers
 pytest.importorskip("sb3_contrib")
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("compressed", "gpu_buffers", "recording", "training_utils")
+PACKAGES = ("compressed", "gpu_buffers", "recording", "datasets", "training_utils")
 BUFFERS = [name for name in sb3_extra_buffers.__all__ if name.endswith("Buffer") and "Record" not in name]
 CONSTRUCTED = [*BUFFERS, "CompressedRecurrentPPO"]
 

@@ -210,6 +210,22 @@ def saving(results: Results) -> str:
     return table(["MsPacman, stack 4", "transitions", "file", "save", "load", "samples after loading"], lines)
 
 
+def datasets(results: Results) -> str:
+    """
+    Tell what it takes to open a data set, beside loading a buffer.
+
+    :param results: ``datasets.json``
+    :return: Markdown
+    """
+    names = {"dataset": "`open_dataset`", "buffer": "`load_buffer`"}
+    lines = []
+    for name, row in results["rows"].items():
+        opened = [f"{row['open_seconds'] * 1e3:.0f} ms", megabytes(row["open_bytes"]), f"{row['first_batch_seconds']:.2f} s"]
+        lines.append([names[name], f"{row['transitions']:,}", megabytes(row["bytes"]), *opened, milliseconds(row["batch_us"])])
+    titles = ["MsPacman, stack 4", "transitions", "on disk", "to open", "memory for that", "first batch of 256", "later ones"]
+    return table(titles, lines)
+
+
 def recording(results: Results) -> str:
     """
     Tell how large recordings are.
@@ -289,6 +305,7 @@ TABLES: dict[str, Source] = {
     "startup": Source("startup", startup),
     "her": Source("her", her),
     "saving": Source("saving", saving),
+    "datasets": Source("datasets", datasets),
     "threads": Source("threads", threads),
     "gpu": Source("gpu_buffers", gpu),
     "recording": Source("recording", recording),

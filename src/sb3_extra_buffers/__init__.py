@@ -11,6 +11,7 @@ BUFFERS_BY_OPTION = {"buffer_device": "sb3_extra_buffers.gpu_buffers.choose:gpu_
 if TYPE_CHECKING:
     # Type checkers find every public name here, and see nothing of `__getattr__`: to them it would make any name right.
     from sb3_extra_buffers.compressed import *  # noqa: F403
+    from sb3_extra_buffers.datasets import *  # noqa: F403
     from sb3_extra_buffers.gpu_buffers import *  # noqa: F403
     from sb3_extra_buffers.recording import *  # noqa: F403
     from sb3_extra_buffers.training_utils import *  # noqa: F403
@@ -33,6 +34,10 @@ else:
             RecordBuffer CompressedRecordBuffer FramelessRecordBuffer DummyRecordBuffer Episode Record RecordCallback
             RecordWrapper VecRecordWrapper RecordingError RecordingInfo is_recording load_recording recording_info
             export_contact_sheet export_video export_minari import_minari write_viewer
+        """,
+        "datasets": """
+            OfflineDataset OfflineEpisode Transition MixedReplayBuffer MixedDictReplayBuffer convert export_npz export_pickle
+            open_dataset prefill replay_from_minari replay_from_npz replay_from_pickle replay_from_recording
         """,
         "training_utils": """
             PrioritizedDQN CompressRollouts BufferStatsCallback Evaluation ResumableCheckpoint ResumableEnv eval_model make_env

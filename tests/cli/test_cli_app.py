@@ -13,7 +13,7 @@ import sb3_extra_buffers
 from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.errors import FAILED, INTERRUPTED, OK, WRONG_USAGE
 
-COMMANDS = ("demo", "bench", "recommend", "record", "export", "view", "inspect", "completion")
+COMMANDS = ("demo", "bench", "recommend", "record", "export", "view", "convert", "inspect", "completion")
 EXTRAS = ("ale_py", "cv2", "matplotlib", "psutil", "rich")
 
 

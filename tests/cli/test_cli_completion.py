@@ -18,7 +18,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("sb3-extra-buffers ", {"demo", "bench", "recommend", "record", "export", "view", "inspect", "completion"}),
+        ("sb3-extra-buffers ", {"demo", "bench", "recommend", "record", "export", "view", "convert", "inspect", "completion"}),
         ("sb3-extra-buffers re", {"recommend", "record"}),
         ("sb3-extra-buffers demo --s", {"--size", "--seed"}),
         ("sb3-extra-buffers record Pong --fr", {"--frames"}),

@@ -216,6 +216,16 @@ def test_buffers_on_a_device(kind: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert re.search(r"points in 5 steps\nsaved .*pong.mp4", capsys.readouterr().out)
 
 
+def test_a_data_set_is_used_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from sb3_extra_buffers import open_dataset
+
+    run("example_offline_dataset", "--collect", 60, "--steps", 104, "--ratio", 0.25, "--folder", tmp_path / "new")
+    said = capsys.readouterr().out
+    assert "60 transitions in" in said and re.search(r"\n\d+ episodes, mean return -?[\d.]+\n", said), said
+    assert "Trained 104 steps" in said and (tmp_path / "new" / "sac_arm_offline.zip").exists()
+    assert len(open_dataset(tmp_path / "new" / "arm.sb3x")) == 60
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_help_explains(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     for library in {"maskable": ["sb3_contrib"], "recurrent": ["sb3_contrib"]}.get(name.split("_")[1], []):

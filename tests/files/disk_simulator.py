@@ -107,6 +107,13 @@ class SimulatedDisk(Disk):
         self._handles[handle][1] += len(data)
         return data
 
+    def read_at(self, handle: int, offset: int, size: int) -> bytes:
+        self.before_call("read")
+        return bytes(self.files[self._handles[handle][0]][offset : offset + size])
+
+    def open_counter(self, path: str) -> Any:
+        return bytearray(b"\xff" * 8)
+
     def map(self, handle: int, size: int) -> Any:
         self.before_call("map")
         return bytes(self.files[self._handles[handle][0]][:size])

@@ -20,7 +20,7 @@ from numbered_worlds import ENVS, IMAGE, KINDS, ROWS, Feed, images, replay
 
 from sb3_extra_buffers import load_buffer
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
-from sb3_extra_buffers.compressed.rings import parse_bytes
+from sb3_extra_buffers.compressed.ring_memory import parse_bytes
 
 
 def settled(buffer: Any) -> None:

@@ -49,7 +49,7 @@ static void read_all(const ft_chunk *chunk, const ft_codecs *codecs) {
     for (size_t cell = 0; cell < rows->rows * rows->n_streams && cell < MOST_CELLS; cell++) {
         const size_t row = cell / rows->n_streams, i = cell % rows->n_streams;
         for (int step = FT_FETCH_INDEX; step < FT_FETCH_STEPS; step++) {
-            ft_fetch_cell(rows, row, i, wanted, step);
+            ft_fetch_cell(rows, row, i, wanted, step, NULL);
         }
         const int result = ft_decode_cell(rows, row, i, outputs, room, scratch, codecs);
         CHECK(result == FT_OK || result == FT_DAMAGED);
@@ -107,13 +107,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 
-/* A picture that no patch helps: a few colours, or shades. */
+/* A picture that no patch helps: a texture of a few colours, or of many, or shades. */
 static void draw_picture(chance *from, const ft_layout *layout, uint8_t *frame) {
-    const size_t colours = one_in(from, 8) ? 256 : 3 + below(from, 20), first = below(from, 256), shades = below(from, 2);
-    for (size_t i = 0; i < layout->part; i++) {
-        const size_t pixel = i % (layout->part / layout->planes), kind = below(from, 12);
-        const size_t texture = (pixel * 5 + pixel / layout->row * 11 + first) % colours * 9, noise = kind == 0 ? below(from, 4) : 0;
-        frame[i] = (uint8_t)(shades ? first + pixel / layout->row * 3 + below(from, 3) : texture + noise + i / 400);
+    const size_t pixels = layout->part / layout->planes, colours = one_in(from, 8) ? 256 : 3 + below(from, 20);
+    const size_t first = below(from, 256), shades = below(from, 2);
+    for (size_t at = 0; at < pixels; at++) {
+        const size_t y = at / layout->row, noise = one_in(from, 12) ? below(from, 4) : 0;
+        const size_t number = (at * 5 + y * 11 + first + noise) % colours;
+        for (size_t p = 0; p < layout->planes; p++) {
+            frame[p * pixels + at] = (uint8_t)(shades ? first + 40 * p + y * 3 + below(from, 3) : number * (9 + 14 * p) + 3 * p);
+        }
     }
 }
 
@@ -139,16 +142,16 @@ size_t fuzz_seed(uint64_t number, uint8_t *out) {
     ft_init();
     use_kernels(true);
     small_kind(number, &layout, &method);
-    const ft_schema schema = {layout, method, 2, 1 + number / N_SMALL % 2};
-    const size_t bytes = obs_bytes_of(&layout);
-    ft_column *column;
-    uint8_t *now = grab(2 * bytes), *next = grab(2 * bytes);
-    CHECK(ft_column_new(&schema, 48, 48, &column) == FT_OK);
     const bool draws = number % N_SMALL > MOVING;
-    for (size_t row = 0; row < (draws ? 6 + number % 6 : 20 + number % 28); row++) {
-        memcpy(next, now, 2 * bytes);
-        for (size_t i = 0; i < 2; i++) {
-            if (number % N_SMALL > MOVING) {
+    const size_t bytes = obs_bytes_of(&layout), n = draws ? 1 : 2; /* pictures are large: changes have to find the place that counts */
+    const ft_schema schema = {layout, method, n, 1 + number / N_SMALL % 2};
+    ft_column *column;
+    uint8_t *now = grab(n * bytes), *next = grab(n * bytes);
+    CHECK(ft_column_new(&schema, 48, 48, &column) == FT_OK);
+    for (size_t row = 0; row < (draws ? 4 + number % 5 : 20 + number % 28); row++) {
+        memcpy(next, now, n * bytes);
+        for (size_t i = 0; i < n; i++) {
+            if (draws) {
                 draw_picture(&from, &layout, next + i * bytes);
             } else if (number % N_SMALL == MOVING) {
                 move_thing(&from, &layout, next + i * bytes);
@@ -157,10 +160,10 @@ size_t fuzz_seed(uint64_t number, uint8_t *out) {
                 limit_values(&layout, number % 3 == 0 ? 0 : 20 * (number % 16), next + i * bytes);
             }
         }
-        const ft_part parts[] = {{0, now, false, NULL, 2}, {1, next, false, NULL, one_in(&from, 4) ? 1 : 2}};
+        const ft_part parts[] = {{0, now, false, NULL, n}, {1, next, false, NULL, one_in(&from, 4) ? 1 : n}};
         CHECK(ft_column_stage(column, row, parts, schema.views, &codecs) == FT_OK);
         ft_column_commit(column);
-        memcpy(now, next, 2 * bytes);
+        memcpy(now, next, n * bytes);
     }
     ft_chunk *chunk;
     CHECK(ft_column_snapshot(column, &chunk) == FT_OK && chunk != NULL);

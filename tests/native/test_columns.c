@@ -193,6 +193,23 @@ static void test_gathering(void) {
             for (size_t k = 0; k < count; k++) {
                 CHECK(memcmp(out + k * size, data + ((size_t)rows[k] * n + (size_t)streams[k]) * size, size) == 0);
             }
+            for (size_t piece_rows = 1; piece_rows <= 64; piece_rows *= 4) { /* each piece as large as it is, wherever that is */
+                uint8_t *pieces[50];
+                const size_t n_pieces = (n_rows + piece_rows - 1) / piece_rows;
+                for (size_t p = 0; p < n_pieces; p++) {
+                    const size_t first = p * piece_rows, left = n_rows - first;
+                    const size_t bytes = (left < piece_rows ? left : piece_rows) * n * size;
+                    pieces[p] = grab(bytes);
+                    memcpy(pieces[p], data + first * n * size, bytes);
+                }
+                uint8_t *other = grab(100 * size);
+                ft_gather_pieces((const uint8_t *const *)pieces, piece_rows, size, n, rows, streams, count, other);
+                CHECK(memcmp(out, other, count * size) == 0);
+                free(other);
+                for (size_t p = 0; p < n_pieces; p++) {
+                    free(pieces[p]);
+                }
+            }
         }
         free(data);
         free(out);

@@ -221,8 +221,8 @@ static size_t apply_record(const uint8_t *bytes, size_t size, size_t at, size_t 
         }
         memcpy(frame, own.frame, SIZE);
     }
-    ft_fetch_record(&rows, at);
-    ft_fetch_objects(&rows, at);
+    ft_fetch_record(&rows, at, NULL);
+    ft_fetch_objects(&rows, at, NULL);
     free(data);
     free(scratch);
     return done;

@@ -136,6 +136,39 @@ static void test_numbers_of_colours(void) {
     }
 }
 
+/* A rank that a list does not have, which no coder writes, is a pixel of zeros: docs/format.md. */
+static void test_missing_ranks(void) {
+    enum { SIDE = 16, SYMBOLS = SIDE * SIDE / 2, BEFORE = 4 * FT_STREAMS };
+    for (size_t pixel = 1; pixel <= FT_MOST_PIXEL; pixel++) {
+        const size_t bytes = SIDE * SIDE * pixel, size = BEFORE + SYMBOLS;
+        ft_book *book = grab(sizeof *book);
+        ft_tables *tables = grab(sizeof *tables);
+        book->kind = PALETTE;
+        book->shape = (ft_shape){SIDE, SIDE, pixel, false};
+        book->n = pixel == 1 ? 0 : 1;
+        book->values[0] = 0x01020304;
+        memset(book->lengths, 8, FT_PAIRS); /* so a symbol is a byte, the other way round */
+        ft_make_tables(book, tables);
+        uint8_t *picture = grab(size + FT_READ_AHEAD), *frame = grab(bytes), *scratch = grab(ft_measure_picture_scratch(bytes));
+        for (int s = 0; s < FT_STREAMS; s++) {
+            put_u32(picture + 4 * s, SYMBOLS / FT_STREAMS);
+        }
+        memset(picture + BEFORE, 0x77, SYMBOLS); /* rank 14 each */
+        memset(frame, 9, bytes);
+        CHECK(ft_active->decode_palette(tables, picture, size, frame, scratch));
+        for (size_t at = 0; at < bytes; at++) {
+            CHECK(frame[at] == 0);
+        }
+        picture[BEFORE] = 0xF7; /* an escape that has no bytes */
+        CHECK(!ft_active->decode_palette(tables, picture, size, frame, scratch));
+        free(book);
+        free(tables);
+        free(picture);
+        free(frame);
+        free(scratch);
+    }
+}
+
 /* -- damage --------------------------------------------------------------------------------------------------------------- */
 
 static void put_sum(uint8_t *at, const uint8_t *bytes, size_t size) { put_u32(at, ft_compute_checksum(bytes, size)); }
@@ -252,6 +285,7 @@ void test_pictures(void) {
         test_refused_memory(layout);
     }
     test_numbers_of_colours();
+    test_missing_ranks();
 }
 
 void test_picture_kernels_agree(void) {

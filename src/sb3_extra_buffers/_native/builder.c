@@ -7,7 +7,8 @@ enum {
     MOST_CLASSES = 1 << 12,  /* after which a chunk is full */
     MOST_FRAMES = 64,  /* as many bytes as so many frames have, likewise: by then, its key frames do not matter any more */
     LEAST_DATA = 1 << 19,    /* but no fewer bytes than this, */
-    MOST_DATA = 1 << 23,     /* and no more than this */
+    LEAST_ROWS = 64,         /* and no fewer rows: a chunk begins with a frame of each stream that the last one has, too; */
+    MOST_DATA = 1 << 23,     /* but no more bytes than this */
 };
 
 /* -- making one ----------------------------------------------------------------------------------------------------------- */
@@ -149,8 +150,8 @@ const ft_rows *ft_builder_get_rows(const ft_builder *builder) { return &builder-
 
 bool ft_builder_is_full(const ft_builder *builder) {
     const size_t frames = MOST_FRAMES * builder->rows.frame_bytes, enough = frames > LEAST_DATA ? frames : LEAST_DATA;
-    bool full = builder->rows.rows >= builder->most_rows || builder->data_bytes >= (enough < MOST_DATA ? enough : MOST_DATA) ||
-                builder->n_classes >= MOST_CLASSES;
+    const bool is_large = builder->data_bytes >= MOST_DATA || (builder->data_bytes >= enough && builder->rows.rows >= LEAST_ROWS);
+    bool full = builder->rows.rows >= builder->most_rows || is_large || builder->n_classes >= MOST_CLASSES;
     for (size_t i = 0; i < builder->rows.n_streams && !full; i++) {
         full = builder->streams[i].frames >= FT_MOST_FRAMES;
     }

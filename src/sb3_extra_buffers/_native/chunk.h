@@ -34,6 +34,19 @@ enum { FT_LINE = 64 }; /* bytes that come to a cache together */
 #define FT_FETCH(address) __builtin_prefetch((address), 0, 2)
 #endif
 
+/* Pages of mapped files that are going to be needed, to be asked for all at once: asking.c. */
+typedef struct ft_asked ft_asked;
+void ft_note_page(ft_asked *asked, const uint8_t *address);
+
+/* Have a line come to a cache; or, where there is a list, note that its page will be needed. */
+static inline void ft_fetch(const uint8_t *address, ft_asked *asked) {
+    if (asked == NULL) {
+        FT_FETCH(address);
+    } else {
+        ft_note_page(asked, address);
+    }
+}
+
 /* The rows of one stream. Numbers lie there in little endian, whether a chunk is open or sealed. */
 typedef struct ft_lane {
     const uint8_t *groups;
@@ -173,9 +186,10 @@ size_t ft_measure_scratch(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
 int ft_decode_cell(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
               const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const ft_codecs *codecs);
-/* Have what it takes to decode a cell come to a cache, step by step, each of which needs what the one before it has fetched. */
+/* Have what it takes to decode a cell come to a cache, step by step, each of which needs what the one before it has fetched; or note
+ * its pages, where there is a list for them. */
 enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES, FT_FETCH_OBJECTS, FT_FETCH_STEPS };
-void ft_fetch_cell(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step);
+void ft_fetch_cell(const ft_rows *rows, size_t row, size_t stream, const bool wanted[FT_MAX_VIEWS], int step, ft_asked *asked);
 /* Which views of a cell are written, as bits. */
 unsigned ft_find_written_views(const ft_rows *rows, size_t row, size_t stream);
 /* How many cells of some rows are written, each view for itself. Looks at exceptions only. */

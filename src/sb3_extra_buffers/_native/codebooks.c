@@ -6,7 +6,7 @@
 /* In the body of a record. */
 enum { AT_KIND = 0, AT_PIXEL = 1, AT_PLANAR = 2, AT_PREDICTOR = 3, AT_WIDTH = 4, AT_COUNT = 8, AT_VALUES = 10 };
 
-size_t ft_measure_picture_scratch(size_t frame_bytes) { return 2 * frame_bytes + 256; }
+size_t ft_measure_picture_scratch(size_t frame_bytes) { return 2 * frame_bytes + 512; }
 
 static size_t count_symbols(const ft_book *book) { return book->kind == PALETTE ? FT_PAIRS : book->n + 1; }
 
@@ -164,8 +164,18 @@ static void make_pairs(const ft_book *book, ft_tables *tables) {
     for (uint32_t pattern = 0; pattern < 1 << FT_PAIR_BITS; pattern++) {
         const uint32_t first = single[pattern] & 255, bits = single[pattern] >> 12, other = single[pattern >> bits];
         const bool both = bits + (other >> 12) <= FT_PAIR_BITS;
-        tables->pairs[pattern] = first | bits << FT_PAIR_FIRST | (both ? (other & 255) << 8 : 0) |
-                                 (bits + (both ? other >> 12 : 0)) << FT_PAIR_BOTH | (both ? 2u : 1u) << FT_PAIR_COUNT;
+        tables->pairs[pattern] = (bits + (both ? other >> 12 : 0)) | (first | (both ? (other & 255) << 8 : 0)) << FT_PAIR_SYMBOLS |
+                                 bits << FT_PAIR_FIRST | (both ? 2u : 1u) << FT_PAIR_COUNT;
+    }
+}
+
+static void make_deltas(const ft_book *book, ft_tables *tables) {
+    uint16_t single[1 << FT_DELTA_BITS];
+    make_patterns(book, single);
+    for (uint32_t pattern = 0; pattern < 1 << FT_DELTA_BITS; pattern++) {
+        const uint32_t symbol = single[pattern] & 0xFFF, escapes = symbol == book->n ? FT_DELTA_ESCAPES : 0;
+        const uint32_t value = book->shape.pixel == 4 ? symbol : book->values[symbol];
+        tables->deltas[pattern] = single[pattern] >> 12 | escapes | value << FT_DELTA_VALUE;
     }
 }
 
@@ -176,7 +186,7 @@ void ft_make_tables(const ft_book *book, ft_tables *tables) {
     tables->n_colours = book->n;
     memcpy(tables->values, book->values, sizeof tables->values);
     if (book->kind == JOINT) {
-        make_patterns(book, tables->deltas);
+        make_deltas(book, tables);
         return;
     }
     make_pairs(book, tables);
@@ -184,8 +194,11 @@ void ft_make_tables(const ft_book *book, ft_tables *tables) {
         for (size_t rank = 0; rank < FT_RANKS; rank++) {
             const bool listed = rank < book->below[k][0];
             const uint32_t colour = listed ? book->below[k][1 + rank] : FT_LITERAL;
-            const uint32_t value = book->shape.pixel == 1 ? colour : book->shape.pixel == 4 ? 1 : book->values[colour];
-            tables->cells[k * FT_RANKS + rank] = listed ? value | colour << 24 : FT_CELL_ESCAPES;
+            if (book->shape.pixel == 1) {
+                tables->grays[k * FT_RANKS + rank] = listed ? book->below[k][1 + rank] : 0;
+            } else {
+                tables->cells[k * FT_RANKS + rank] = colour << 24 | (book->shape.pixel == 4 ? 0 : book->values[colour]);
+            }
         }
     }
 }

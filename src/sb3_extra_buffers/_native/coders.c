@@ -200,30 +200,30 @@ static int open_palette(const source *from, ft_group *group) { return open_pictu
 static int open_joint(const source *from, ft_group *group) { return open_picture(from, JOINT, group); }
 
 /* Fetch the key frame, unless the first patch takes nothing from it. */
-static void fetch_key(const ft_rows *rows, const uint8_t *body, size_t length) {
+static void fetch_key(const ft_rows *rows, const uint8_t *body, size_t length, ft_asked *asked) {
     const size_t key = length > RECORD_NUMBER + PATCH_PREFIX ? get_u32(body) : SIZE_MAX;
     if (key < rows->data_bytes && rows->frame_bytes <= rows->data_bytes - key && body[RECORD_NUMBER + PATCH_PREFIX] != PATCH_UP) {
         for (size_t at = 0; at < rows->frame_bytes; at += FT_LINE) {
-            FT_FETCH(rows->data + key + at);
+            ft_fetch(rows->data + key + at, asked);
         }
     }
 }
 
-static void fetch_lines(const ft_rows *rows, size_t offset, size_t bytes) {
+static void fetch_lines(const ft_rows *rows, size_t offset, size_t bytes, ft_asked *asked) {
     const size_t rest = offset < rows->data_bytes ? rows->data_bytes - offset : 0, stop = bytes < rest ? bytes : rest;
     for (size_t at = 0; at < stop; at += FT_LINE) {
-        FT_FETCH(rows->data + offset + at);
+        ft_fetch(rows->data + offset + at, asked);
     }
 }
 
-static void fetch_objects_on_key(const ft_rows *rows, const uint8_t *body, size_t length) {
+static void fetch_objects_on_key(const ft_rows *rows, const uint8_t *body, size_t length, ft_asked *asked) {
     enum { FIRST_PATCH = 4 * FT_LINE }; /* bytes in which most of them end */
     if (length < OBJECTS_REFERENCES) {
         return;
     }
-    fetch_lines(rows, get_u24(body), rows->frame_bytes);
+    fetch_lines(rows, get_u24(body), rows->frame_bytes, asked);
     if (get_u24(body + OBJECTS_BASE) != OBJECTS_NO_BASE) {
-        fetch_lines(rows, get_u24(body + OBJECTS_BASE), FIRST_PATCH);
+        fetch_lines(rows, get_u24(body + OBJECTS_BASE), FIRST_PATCH, asked);
     }
 }
 
@@ -231,7 +231,7 @@ static void fetch_objects_on_key(const ft_rows *rows, const uint8_t *body, size_
  * NULL where it needs nothing. */
 typedef struct coder {
     int (*open)(const source *from, ft_group *group);
-    void (*fetch)(const ft_rows *rows, const uint8_t *body, size_t length);
+    void (*fetch)(const ft_rows *rows, const uint8_t *body, size_t length, ft_asked *asked);
 } coder;
 
 static const coder CODERS[] = {
@@ -265,22 +265,22 @@ int ft_open_record(const ft_rows *rows, const uint8_t *record, size_t length, co
     return CODERS[coder].open(&from, group);
 }
 
-void ft_fetch_record(const ft_rows *rows, size_t offset) {
+void ft_fetch_record(const ft_rows *rows, size_t offset, ft_asked *asked) {
     if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER) {
         return;
     }
     const uint8_t *record = rows->data + offset;
     const size_t rest = rows->data_bytes - offset - RECORD_HEADER, length = get_u32(record) < rest ? get_u32(record) : rest;
     for (size_t at = FT_LINE; at < RECORD_HEADER + length; at += FT_LINE) {
-        FT_FETCH(record + at);
+        ft_fetch(record + at, asked);
     }
     const int coder = record[RECORD_CODER];
     if (ft_knows_coder(coder) && CODERS[coder].fetch != NULL) {
-        CODERS[coder].fetch(rows, record + RECORD_HEADER, length);
+        CODERS[coder].fetch(rows, record + RECORD_HEADER, length, asked);
     }
 }
 
-void ft_fetch_objects(const ft_rows *rows, size_t offset) {
+void ft_fetch_objects(const ft_rows *rows, size_t offset, ft_asked *asked) {
     if (offset > rows->data_bytes || rows->data_bytes - offset < RECORD_HEADER + OBJECTS_REFERENCES) {
         return;
     }
@@ -292,6 +292,6 @@ void ft_fetch_objects(const ft_rows *rows, size_t offset) {
     const uint8_t *at = body + OBJECTS_REFERENCES, *stop = at + (count < room ? count : room) * REFERENCE_BYTES;
     for (; at < stop; at += REFERENCE_BYTES) {
         const size_t object = get_u24(at);
-        FT_FETCH(rows->data + (object < rows->data_bytes ? object : 0));
+        ft_fetch(rows->data + (object < rows->data_bytes ? object : 0), asked);
     }
 }

@@ -36,7 +36,7 @@ bool ft_apply_next(const ft_rows *rows, ft_group *group, uint8_t *frame);
 int ft_make_base(const ft_rows *rows, const uint8_t *key, size_t offset, uint8_t *frame);
 /* Have the rest of a record, whose first line is in a cache, and the frame that it is on, come to the cache; then the objects that it
  * refers to. */
-void ft_fetch_record(const ft_rows *rows, size_t offset);
-void ft_fetch_objects(const ft_rows *rows, size_t offset);
+void ft_fetch_record(const ft_rows *rows, size_t offset, ft_asked *asked);
+void ft_fetch_objects(const ft_rows *rows, size_t offset, ft_asked *asked);
 
 #endif

@@ -123,6 +123,7 @@ static int seal(ft_column *column) {
     column->pause -= column->pause > 0;
     column->next_pause = chunk->rows.transform == VALUES ? 1 : column->next_pause;
     put_chunk(column, chunk, column->open_first);
+    column->sealed_bytes += chunk->size;
     ft_chunk_drop(chunk); /* its blocks own it now */
     column->open_first += rows;
     if (column->open_first >= column->rows) {
@@ -155,6 +156,8 @@ int ft_column_snapshot(const ft_column *column, ft_chunk **made) {
     *made = chunk;
     return FT_OK;
 }
+
+uint64_t ft_column_count_sealed_bytes(const ft_column *column) { return column->sealed_bytes; }
 
 ft_chunk *ft_column_get_chunk(const ft_column *column, uint64_t row) {
     return row < column->rows ? column->by_block[row / FT_BLOCK_ROWS] : NULL;

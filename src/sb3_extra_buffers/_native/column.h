@@ -29,6 +29,7 @@ struct ft_column {
     uint32_t pause;      /* chunks that are still coded without one, the open one included */
     uint32_t next_pause;
     ft_usage sealed_usage; /* of all sealed chunks, but for the cells */
+    uint64_t sealed_bytes; /* of all chunks that were ever sealed here */
     /* What a change that is under way has made so far, beside what the open chunk keeps of it: ft_column_abort frees it all. */
     ft_builder *draft;    /* rows that are coded again; if they are staged, what takes the place of the open chunk */
     ft_row_copy copy;

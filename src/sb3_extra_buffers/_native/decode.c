@@ -156,18 +156,19 @@ static int find_group(const ft_rows *rows, const ft_lane *lane, size_t frame, co
 
 /* -- fetching what is needed soon: in a large ring nearly nothing is in a cache ------------------------------------------- */
 
-void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[FT_MAX_VIEWS], int step) {
+void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[FT_MAX_VIEWS], int step,
+                   ft_asked *asked) {
     const ft_lane *lane = &rows->lanes[i];
     if (step == FT_FETCH_INDEX) {
         /* Most streams have as many frames as rows, and groups that are full, about; lists of exceptions are short. */
         const size_t likely = row >> rows->method.shift;
-        FT_FETCH(lane->counts + row / FT_BLOCK_ROWS * FT_COUNT_BYTES);
-        FT_FETCH(lane->exceptions);
-        FT_FETCH(lane->groups + (likely < lane->n_groups ? likely * FT_GROUP_BYTES : 0));
+        ft_fetch(lane->counts + row / FT_BLOCK_ROWS * FT_COUNT_BYTES, asked);
+        ft_fetch(lane->exceptions, asked);
+        ft_fetch(lane->groups + (likely < lane->n_groups ? likely * FT_GROUP_BYTES : 0), asked);
         return;
     }
     for (size_t at = 0; step == FT_FETCH_FRAMES && at < rows->n_values * rows->given.item; at += FT_LINE) {
-        FT_FETCH(rows->values + at);
+        ft_fetch(rows->values + at, asked);
     }
     size_t low = SIZE_MAX, high = 0; /* the groups that are done: those of a pair lie side by side */
     for (size_t view = 0; view < rows->views && lane->n_groups > 0; view++) {
@@ -184,11 +185,11 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
             high = k > high ? k : high;
             const size_t offset = get_u32(lane->groups + k * FT_GROUP_BYTES);
             if (step == FT_FETCH_FRAMES) {
-                ft_fetch_record(rows, offset);
+                ft_fetch_record(rows, offset, asked);
             } else if (step == FT_FETCH_OBJECTS) {
-                ft_fetch_objects(rows, offset);
+                ft_fetch_objects(rows, offset, asked);
             } else if (offset < rows->data_bytes) {
-                FT_FETCH(rows->data + offset);
+                ft_fetch(rows->data + offset, asked);
             }
         }
     }

@@ -165,6 +165,9 @@ void ft_column_set_patience(ft_column *column, uint64_t observations);
  * keep it before the lock is released. */
 ft_chunk *ft_column_get_chunk(const ft_column *column, uint64_t row);
 
+/* Bytes of all chunks that have ever been sealed here: whenever it is another number, another chunk is full. */
+uint64_t ft_column_count_sealed_bytes(const ft_column *column);
+
 /* Make a sealed copy of the open chunk, which the caller owns; NULL with FT_OK where no row is open. Where one view of its last row
  * has been written, and the other one not since the last lap, the copy lacks that: ft_column_get_chunk still has the chunk with it.
  * Returns FT_OK or FT_NO_MEMORY. */
@@ -225,6 +228,9 @@ void ft_wake_helper(void);
 /* Copy `count` cells of a plain array of rows x streams x `cell_bytes` to `out`. The caller has checked the indices. */
 void ft_gather_cells(const uint8_t *data, size_t cell_bytes, size_t n_streams, const int64_t *rows, const int64_t *streams,
                      size_t count, uint8_t *out);
+/* The same where the array lies in pieces of `piece_rows` rows, and the last one may be shorter. */
+void ft_gather_pieces(const uint8_t *const *pieces, size_t piece_rows, size_t cell_bytes, size_t n_streams, const int64_t *rows,
+                      const int64_t *streams, size_t count, uint8_t *out);
 
 /* Sums for prioritized replay: a full binary tree in one array, the root at 1, leaves from `first_leaf` on, a power of two. Set
  * `count` leaves and the sums above them; find the leaves in which prefix sums fall. The caller has checked the leaves. */

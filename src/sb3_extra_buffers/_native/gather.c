@@ -1,4 +1,5 @@
 /* Reading from many cells at once: observations of a column, and values of a plain array. */
+#include "asking.h"
 #include "column.h"
 #include "parallel.h"
 
@@ -38,6 +39,7 @@ struct ft_read {
     const ft_codecs *codecs;
     uint8_t *scratch;
     bool for_codecs; /* whether a codec does most of the work: two threads would wait for each other, as codecs are Python's */
+    bool from_files; /* whether some of the chunks are not in memory of our own, so that they may be on a disk */
     bool ahead;      /* whether to fetch what is needed next; takes longer where all is in a cache anyway */
     int results[2];
 };
@@ -121,6 +123,7 @@ int ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *s
         }
         ft_chunk_keep(chunk);
         FT_FETCH(&chunk->lanes[streams[k]]);
+        read->from_files = read->from_files || chunk->context != NULL;
         read->tasks[read->count++] = (task){chunk, (uint32_t)place, (uint32_t)streams[k], k};
         const size_t bytes = ft_measure_scratch(found);
         read->scratch_bytes = bytes > read->scratch_bytes ? bytes : read->scratch_bytes;
@@ -153,7 +156,7 @@ static void fetch_ahead(const ft_read *read, int worker, size_t first, size_t st
     const size_t other = task_ahead(read, worker, first, stop, k);
     if (other < read->count) {
         const task *of = &read->tasks[other];
-        ft_fetch_cell(&of->chunk->rows, of->place, of->stream, read->wanted, step);
+        ft_fetch_cell(&of->chunk->rows, of->place, of->stream, read->wanted, step, NULL);
     }
 }
 
@@ -187,6 +190,20 @@ static bool run_tasks(void *context, int worker, size_t first, size_t stop) {
     return true;
 }
 
+/* Ask for everything that cells on a disk need, one step after the other: each step is for all cells at once, and waits for the pages
+ * of the one before it. */
+static void ask_for_tasks(const ft_read *read, ft_asked *asked) {
+    for (int step = 0; step < FT_FETCH_STEPS; step++) {
+        for (size_t k = 0; k < read->count; k++) {
+            const task *of = &read->tasks[k];
+            if (of->chunk->context != NULL) {
+                ft_fetch_cell(&of->chunk->rows, of->place, of->stream, read->wanted, step, asked);
+            }
+        }
+        ft_ask_for_pages(asked);
+    }
+}
+
 bool ft_column_can_share(const ft_column *column, size_t bytes) {
     return bytes >= WORTH_SHARING && !ft_builder_needs_codecs(column->open);
 }
@@ -208,11 +225,21 @@ int ft_read_run(ft_read *read, int threads, const ft_codecs *codecs) {
     if (read->scratch == NULL) {
         return FT_NO_MEMORY;
     }
+    const bool asks = read->from_files && ft_reads_from_disk();
+    const uint64_t waits = read->from_files && !asks ? ft_count_waits() : 0;
+    ft_asked asked = {0};
+    if (asks) {
+        ask_for_tasks(read, &asked);
+    }
     if (shared) {
         ft_work_on_two(run_tasks, read, read->count, PIECE, bytes >= WORTH_WAKING);
     } else {
         run_tasks(read, 0, 0, read->count);
     }
+    if (read->from_files) {
+        ft_note_disk(asks ? asked.absent > 0 : ft_count_waits() > waits);
+    }
+    ft_end_asking(&asked);
     return read->results[0] != FT_OK ? read->results[0] : read->results[1];
 }
 
@@ -250,5 +277,13 @@ void ft_gather_cells(const uint8_t *data, size_t cell_bytes, size_t n_streams, c
         break;
     default:
         GATHER(cell_bytes)
+    }
+}
+
+void ft_gather_pieces(const uint8_t *const *pieces, size_t piece_rows, size_t cell_bytes, size_t n_streams, const int64_t *rows,
+                      const int64_t *streams, size_t count, uint8_t *out) {
+    for (size_t k = 0; k < count; k++) {
+        const size_t row = (size_t)rows[k], cell = row % piece_rows * n_streams + (size_t)streams[k];
+        memcpy(out + k * cell_bytes, pieces[row / piece_rows] + cell * cell_bytes, cell_bytes);
     }
 }

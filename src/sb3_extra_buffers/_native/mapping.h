@@ -11,5 +11,7 @@ void ft_unmap_file(const uint8_t *bytes, size_t size);
 
 /* Ask for some bytes of a mapping to be read from disk, without waiting for them. */
 void ft_will_need(const uint8_t *bytes, size_t size);
+/* Have some bytes of a mapping no longer count as memory of this process. The system keeps their pages for as long as it likes. */
+void ft_leave_pages(const uint8_t *bytes, size_t size);
 
 #endif

@@ -6,10 +6,11 @@
 
 enum {
     LEAST_BYTES = 2048, /* of a frame that is worth a codebook, which has about as many itself */
-    STUDY_EVERY = 8,    /* pictures of which one is counted */
+    STUDY_EVERY = 8,    /* pictures of which one is counted, */
+    STUDY_RARELY = 16,  /* and of which one is, once there have been many */
     GROWING = 64,       /* pictures after which older ones count less */
     SCENE = 8,          /* pictures before a change of scene is worth another codebook */
-    REVIEW_EVERY = 128, /* pictures after which another codebook is tried; before that at powers of two */
+    REVIEW_EVERY = 256, /* pictures after which another codebook is tried; before that at powers of two */
     SAMPLES = 4,        /* frames that the codes of P are made from */
     GAIN = 32,          /* a codebook is worth it if pictures get smaller by this part, */
     USES = 32,          /* and if it has paid for itself after so many pictures */
@@ -208,7 +209,7 @@ static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size
     const bool is_hope = nothing_helps && size == FT_NO_PICTURE && since >= REST;
     const bool is_new = expected != UNKNOWN && since >= SCENE && (size == FT_NO_PICTURE || size > expected + expected / 4);
     const bool due = (is_hope || is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
-    if (due || pictures->seen % STUDY_EVERY == 0) {
+    if (due || pictures->seen % (pictures->seen < 4 * GROWING ? STUDY_EVERY : STUDY_RARELY) == 0) {
         ft_study_frame(pictures->study, of->kind, frame);
     }
     if (due) {
@@ -245,6 +246,20 @@ size_t ft_limit_patch(const stream *of, size_t limit) {
     return ft_codes_pictures(of) && of->picture.mean < limit ? of->picture.mean : limit;
 }
 
+/* Bytes of a sample that are different: eight at a time, each in a byte of a sum. */
+static size_t count_different(const uint8_t *before, const uint8_t *frame) {
+    const uint64_t ones = UINT64_C(0x0101010101010101), most = ones * 127;
+    uint64_t sum = 0;
+    for (size_t at = 0; at < SAMPLE; at += 8) {
+        uint64_t one, other;
+        memcpy(&one, before + at, 8);
+        memcpy(&other, frame + at, 8);
+        const uint64_t changed = one ^ other;
+        sum += (((changed & most) + most) | changed) >> 7 & ones;
+    }
+    return (size_t)(sum * ones >> 56);
+}
+
 bool ft_expects_patch(const ft_builder *builder, size_t i, const uint8_t *before, const uint8_t *frame) {
     const picture_choice *now = &builder->streams[i].picture;
     if (!ft_codes_pictures(&builder->streams[i]) && now->rest == 0) {
@@ -253,11 +268,9 @@ bool ft_expects_patch(const ft_builder *builder, size_t i, const uint8_t *before
     const size_t size = builder->rows.frame_bytes, blocks = size / SAMPLE;
     size_t seen = 0, different = 0;
     for (size_t k = SAMPLE_EVERY / 2; k < blocks; k += SAMPLE_EVERY, seen += SAMPLE) {
-        for (size_t at = k * SAMPLE; at < (k + 1) * SAMPLE; at++) {
-            different += before[at] != frame[at];
-        }
+        different += count_different(before + k * SAMPLE, frame + k * SAMPLE);
     }
-    const size_t most = now->rest > 0 ? size / 8 : 2 * (size_t)now->mean;
+    const size_t most = now->rest > 0 ? size / 8 : (size_t)now->mean + now->mean / 4;
     return (uint64_t)different * size <= (uint64_t)most * seen;
 }
 

@@ -81,14 +81,18 @@ typedef struct ft_tables {
     uint32_t values[FT_MOST_DELTAS + 1]; /* colours or deltas */
     union {
         struct {
-            uint32_t pairs[1 << FT_PAIR_BITS]; /* two symbols, bits of both, bits of the first, number of symbols */
-            uint32_t cells[256 * FT_RANKS];    /* pixel, if it has fewer than 4 bytes, and from bit 24 on number of the colour */
+            uint32_t pairs[1 << FT_PAIR_BITS]; /* bits of one or two symbols, the symbols, bits of the first, how many they are */
+            union {
+                uint32_t cells[256 * FT_RANKS]; /* pixel, if it has fewer than 4 bytes, and from bit 24 on number of the colour */
+                uint8_t grays[256 * FT_RANKS];  /* instead, if it has one byte */
+            };
         };
-        uint16_t deltas[1 << FT_DELTA_BITS]; /* symbol, and its bits from bit 12 on */
+        uint32_t deltas[1 << FT_DELTA_BITS]; /* bits of a symbol, whether it is an escape, its delta or, if pixels have 4 bytes, number */
     };
 } ft_tables;
 
-enum { FT_PAIR_FIRST = 20, FT_PAIR_BOTH = 16, FT_PAIR_COUNT = 24 };
+enum { FT_PAIR_SYMBOLS = 8, FT_PAIR_FIRST = 26, FT_PAIR_COUNT = 30 };
+enum { FT_DELTA_ESCAPES = 64, FT_DELTA_VALUE = 8 };
 #define FT_CELL_ESCAPES UINT32_C(0xFF000000)
 
 /* Memory that decoding a picture takes. */

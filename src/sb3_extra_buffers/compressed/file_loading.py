@@ -56,6 +56,7 @@ def open_buffer(
         lost: list[tuple[int, int]] | None = [] if repair else None
         try:
             make = _check(cls, saved, device, handed_in)
+            _hold(saved)
             buffer = fill_buffer(make(), saved, lost)
         except DamagedFileError:
             if saved.has_changed():  # somebody has saved another state meanwhile, and removed what this one needs
@@ -66,6 +67,15 @@ def open_buffer(
         if not saved.has_changed():
             return _leave_out(buffer, make(), lost, saved.path)
     raise StorageError(f"{os.fspath(path)} is saved more often than it can be loaded; load it when nobody saves to it")
+
+
+def _hold(saved: SavedDirectory) -> None:
+    """Have what is to be loaded stay, whoever saves meanwhile."""
+    try:
+        saved.hold()
+    except DamagedFileError:
+        if saved.has_changed():
+            raise  # and another try; else what is damaged is found when it is read
 
 
 def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str, Any]) -> Callable[[], Any]:
@@ -142,7 +152,7 @@ def _check_class(cls: Any, body: Mapping[str, Any], where: str) -> Any:
     if cls is None:
         if subclass is not None:
             raise StorageError(
-                f"{where} was saved by {subclass}, which is not a class of this package: load it with "
+                f"{where} was saved by {subclass}, which load_buffer does not look for: load it with "
                 f"{str(subclass).rpartition('.')[2]}.load(path)"
             )
         return ours

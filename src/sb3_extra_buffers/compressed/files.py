@@ -48,7 +48,7 @@ _ATTRIBUTES = """
     hidden_state_shape hidden_states_pi cell_states_pi hidden_states_vf cell_states_vf seq_start_indices seq_end_indices
     pad pad_and_flatten
     _options _lock _table _fields _n_observed _beta_schedule _beta _highest_share _tree _current_ep_start _starts_before _valid
-    _mask_column _shared _ring
+    _mask_column _shared _ring _dataset
 """
 OWN = frozenset(_ATTRIBUTES.split())
 """Attributes of our classes, and of SB3's: the arguments of constructors and what is in the files tell what they are."""

@@ -183,6 +183,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
             n_virtual = int(self.her_ratio * batch_size)
             rows, envs = np.divmod(np.concatenate((slots[n_virtual:], slots[:n_virtual])), self.n_envs)
             virtual = slice(batch_size - n_virtual, batch_size)
+            self._note_read()
             reading = self._table.begin_read(rows, envs, None, self.__dict__)
             goals = self._sample_goals(rows[virtual], envs[virtual])
             infos: Any = [{} for _ in range(n_virtual)]

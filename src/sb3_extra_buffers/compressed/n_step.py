@@ -49,6 +49,7 @@ class TableNStep(TableReplay):
     def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:
         """Find the transitions at these places, with what n steps from there on have given, as ``NStepReplayBuffer`` does."""
         n, observed = self._n_observed, range(self._n_observed)
+        self._note_read()
         with self._lock:
             steps = np.arange(self.n_steps).reshape(1, -1)
             places = (rows[:, None] + steps) % self.buffer_size, envs[:, None]

@@ -226,6 +226,8 @@ class TablePrioritized(TableNStep):
         new = {"pos": 0, "full": False, "_tree": SumTree(self.buffer_size * self.n_envs), "_highest_share": 1.0}
         with self._lock:
             self.__dict__.update(new)
+            if self._ring is not None:
+                self._ring.note_reset()
 
 
 class PrioritizedReplayBuffer(TablePrioritized, NStepReplayBuffer):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -83,6 +84,17 @@ class TableReplay(TableBuffer):
             self._ring.close()
             self._ring = None
 
+    def __del__(self) -> None:
+        ring = self.__dict__.get("_ring")
+        if ring is not None:
+            with contextlib.suppress(Exception):  # nobody is there to be told
+                ring.close(self)
+
+    def _note_read(self) -> None:
+        """Called whenever a batch is read."""
+        if self._ring is not None:
+            self._ring.note_read()
+
     def _state_to_save(self) -> dict[str, Any]:
         state = super()._state_to_save()
         state.pop("_ring", None)  # a copy is no second writer
@@ -103,6 +115,8 @@ class TableReplay(TableBuffer):
         :param done: Whether episodes ended
         :param infos: What else environments told
         """
+        if self._ring is not None:
+            self._ring.wait_for_room(self._lock)
         with self._lock:
             if self._ring is not None:
                 self._ring.raise_error()
@@ -114,7 +128,7 @@ class TableReplay(TableBuffer):
                 table.append((*observed, *values), self.__dict__)
                 self._note_added(row, *given)
                 if self._ring is not None:
-                    self._ring.note_row(table.appended)
+                    self._ring.note_row(row, table.appended)
             except BaseException as error:
                 if table.appended != before:  # it has happened, and is made whole
                     self._note_added(row, *given)
@@ -135,6 +149,8 @@ class TableReplay(TableBuffer):
         """Forget all transitions."""
         with self._lock:
             super().reset()
+            if self._ring is not None:
+                self._ring.note_reset()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """
@@ -155,6 +171,7 @@ class TableReplay(TableBuffer):
 
     def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:
         """Find the transitions at these places; what is returned reads them, and needs no lock."""
+        self._note_read()
         reading = self._table.begin_read(rows, envs, None, self.__dict__)
         return lambda: self._samples(reading.finish(), env)
 

@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
-import re
+import struct
 import threading
 import time
 import weakref
@@ -14,32 +14,21 @@ from typing import Any
 
 from sb3_extra_buffers.compressed.file_loading import fill_buffer
 from sb3_extra_buffers.compressed.file_saving import Moment
-from sb3_extra_buffers.storage._core import Chunk
+from sb3_extra_buffers.compressed.ring_memory import MappedMemory, parse_bytes
+from sb3_extra_buffers.storage._core import BLOCK_ROWS, Chunk
 from sb3_extra_buffers.storage.directory import MANIFEST, Replacement, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk
 
 DURABILITIES = ("chunk", "full")
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_COUNTER = "added.count"
+_NUMBER = struct.Struct("<q")
 _SECONDS = 1.0  # between two states with durability="full"
+_PLAIN_ROWS = 512  # between two states where there are no chunks
+_REST = 4  # times as long as writing a state takes, there is no other one
+_MOST_BEHIND = 64 << 20  # bytes of full chunks that are not written yet, before adding has to wait
 
 _log = logging.getLogger(__name__)
-
-
-def parse_bytes(given: int | str | None) -> int | None:
-    """
-    Understand a number of bytes.
-
-    :param given: A number, or a string such as ``"2GB"``, ``"500 MB"``, ``"1.5G"``; None for none
-    :return: The number
-    """
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
-        return given
-    pattern = r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*"
-    found = re.fullmatch(pattern, given, re.IGNORECASE) if isinstance(given, str) else None
-    if found is None:
-        raise ValueError(f"max_memory is {given!r}; it must be a number of bytes, or a string such as '2GB'")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 class RingOnDisk:
@@ -52,7 +41,8 @@ class RingOnDisk:
 
     :param buffer: The buffer, with all that its constructor makes
     :param path: The directory
-    :param max_memory: Bytes of full chunks that stay in the memory of the process; the oldest ones are mapped first
+    :param max_memory: Bytes of full chunks that may be in the memory of the process; None to have all of them mapped, and
+        leave it to the system what stays
     :param durability: ``"chunk"``, or ``"full"`` for a state every second
     :param disk: The disk that it is on
     """
@@ -61,9 +51,8 @@ class RingOnDisk:
         if durability not in DURABILITIES:
             raise ValueError(f"durability is {durability!r}; allowed: {', '.join(map(repr, DURABILITIES))}")
         self.path, self._disk = os.fspath(path), disk
-        self._most = parse_bytes(max_memory) or 0
+        self._memory = MappedMemory(parse_bytes(max_memory))
         self._is_full = durability == "full"
-        self._every = max([field.frames.chunk_rows for field in buffer._fields if field.is_compressed], default=512)
         self._process = os.getpid()
         self._buffer = weakref.ref(buffer)
         self._mapped: set[str] = set()
@@ -71,61 +60,80 @@ class RingOnDisk:
         self._state: Replacement | None = None
         self._error: BaseException | None = None
         self._last = 0.0
-        self._due, self._stops = threading.Event(), False
-        self._writing = threading.Lock()
+        self._due, self._hurry, self._written = threading.Event(), threading.Event(), threading.Event()
+        self._stops = False
+        self._writing = threading.RLock()
         self._thread: threading.Thread | None = None
-        self._lock = self._open(buffer)
+        self._lock = self._disk_lock()
+        try:
+            self._open(buffer)
+            self._columns = [field.frames for field in buffer._fields if field.is_compressed]
+            self._sealed = self._saved = self._count_sealed()
+        except BaseException:
+            self._release()
+            raise
         self._end = weakref.finalize(buffer, self._stop)
         self._end.atexit = False
         atexit.register(_close, weakref.ref(self))
 
     # -- beginning and end --------------------------------------------------------------------------------------------------
 
-    def _open(self, buffer: Any) -> int | None:
-        """Go on with what is in the directory, or begin there; returns the lock."""
+    def _disk_lock(self) -> int | None:
         with contextlib.suppress(FileExistsError):
             self._disk.make_folder(self.path)
         try:
-            lock = self._disk.lock(self.path)
-            names = self._disk.names_in(self.path)
+            return self._disk.lock(self.path)
         except NotADirectoryError:
             raise FileExistsError(f"storage_dir {self.path} is not a directory; name another one") from None
         except BlockingIOError:
             raise BlockingIOError(
                 f"storage_dir {self.path} is in use by another buffer, which writes to it; close that, or name another one"
             ) from None
-        try:
-            with buffer._lock:
-                moment = Moment(buffer)
-            if MANIFEST in names:
-                saved = SavedDirectory(self.path, self._disk)
-                self._compare(saved.body, moment.body)
-                fill_buffer(buffer, saved)
-                _log.warning(
-                    "%s goes on with the %d rows in %s; what was added after the last state there is lost, %s at most",
-                    type(buffer).__name__,
-                    buffer.size(),
-                    self.path,
-                    "about a second" if self._is_full else f"{self._every} rows",
-                )
-            else:
-                self._disk.sync_folder(os.path.dirname(os.path.abspath(self.path)))
-                self._state = moment.save(self.path, self._disk, held=True)
-        except BaseException:
-            if lock is not None:
-                self._disk.close(lock)
-            raise
-        return lock
+
+    def _open(self, buffer: Any) -> None:
+        """Go on with what is in the directory, or begin there."""
+        goes_on = MANIFEST in self._disk.names_in(self.path)
+        with buffer._lock:
+            moment = Moment(buffer)
+        self._counted = 0  # rows that were added before this buffer was made
+        if goes_on:
+            saved = SavedDirectory(self.path, self._disk)
+            self._compare(saved.body, moment.body)
+            fill_buffer(buffer, saved)
+            self._mapped = {chunk[0] for said in saved.body["frames"] for chunk in said["chunks"]}
+            self._memory.note(saved)
+            added = saved.body.get("added")
+            self._counted = added if type(added) is int and 0 <= added < 1 << 62 else 0
+        else:
+            self._disk.sync_folder(os.path.dirname(os.path.abspath(self.path)))
+            moment.body["added"] = 0
+            self._state = moment.save(self.path, self._disk, held=True)
+        self._counter = self._disk.open_counter(os.path.join(self.path, _COUNTER))
+        if goes_on:
+            self._say_what_is_lost(buffer, _NUMBER.unpack_from(self._counter)[0] - self._counted)
+        self._counted -= buffer._table.appended
+        self._count(buffer._table.appended)
+
+    def _say_what_is_lost(self, buffer: Any, lost: int) -> None:
+        known = "nothing was lost" if lost == 0 else f"{lost} rows that were added after them are lost"
+        _log.warning(
+            "%s goes on with the %d rows in %s; %s",
+            type(buffer).__name__,
+            buffer.size(),
+            self.path,
+            known if lost >= 0 else "how many rows were added after them and are lost is not known",
+        )
 
     def _compare(self, there: Any, here: Any) -> None:
         """Refuse a ring of another form."""
         for part in ("class", "arguments", "options"):
-            if there[part] == here[part]:
+            if there.get(part) == here[part]:
                 continue
-            names = sorted(there[part].keys() | here[part].keys()) if isinstance(there[part], dict) else []
+            are_dicts = isinstance(there.get(part), dict) and isinstance(here[part], dict)
+            names = sorted(there[part].keys() | here[part].keys()) if are_dicts else []
             differ = [name for name in names if there[part].get(name) != here[part].get(name)]
             told = [
-                ", ".join(f"{name}={_shown(body[part].get(name))}" for name in differ) if differ else body[part]
+                ", ".join(f"{name}={_shown(body[part].get(name))}" for name in differ) if differ else _shown(body.get(part))
                 for body in (there, here)
             ]
             raise ValueError(
@@ -133,28 +141,40 @@ class RingOnDisk:
                 "same arguments, or another directory"
             )
 
-    def flush(self) -> None:
-        """Bring the directory up to date, priorities included, and wait for that."""
+    def flush(self, buffer: Any = None) -> None:
+        """
+        Bring the directory up to date, priorities included, and wait for that.
+
+        :param buffer: The buffer, where it is about to be deleted
+        """
         if os.getpid() == self._process:
-            self._write(everything=True)
+            self._write(everything=True, buffer=buffer)
             self.raise_error()
 
-    def close(self) -> None:
-        """Bring the directory up to date, and leave it to others."""
+    def close(self, buffer: Any = None) -> None:
+        """
+        Bring the directory up to date, and leave it to others.
+
+        :param buffer: The buffer, where it is about to be deleted
+        """
         if os.getpid() == self._process and not self._stops:
             try:
-                self.flush()
+                self.flush(buffer)
             finally:
                 self._end()
 
     def _stop(self) -> None:
         self._stops = True
-        self._due.set()
-        if os.getpid() == self._process and self._lock is not None:
+        if os.getpid() == self._process:
+            for event in (self._due, self._hurry, self._written):
+                event.set()
             with self._writing:
-                lock, self._lock = self._lock, None
-                if lock is not None:
-                    self._disk.close(lock)
+                self._release()
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            self._disk.close(lock)
 
     # -- while rows are added -----------------------------------------------------------------------------------------------
 
@@ -164,42 +184,87 @@ class RingOnDisk:
             error, self._error = self._error, None
             raise error
 
-    def note_row(self, appended: int) -> None:
+    def wait_for_room(self, lock: Any) -> None:
+        """
+        Wait for the disk if it cannot keep up, as memory would fill with what is not written; called before a row is added.
+
+        :param lock: That of the buffer; who holds it cannot wait, as writing needs it
+        """
+        while self._sealed - self._saved > _MOST_BEHIND and self._thread is not None and self._thread.is_alive():
+            if self._error is not None or self._stops or os.getpid() != self._process or lock.is_mine():
+                return
+            self._written.clear()
+            self._hurry.set()
+            self._due.set()
+            self._written.wait(0.1)
+
+    def note_row(self, row: int, appended: int) -> None:
         """
         Have a state written if it is time to; called whenever a row was added.
 
+        :param row: The row
         :param appended: How many rows have been added in all
         """
-        if appended % self._every == 1 or (self._is_full and time.monotonic() - self._last >= _SECONDS):
-            if self._thread is None and os.getpid() == self._process and not self._stops:
-                given = weakref.ref(self), self._due
-                self._thread = threading.Thread(target=_work, args=given, daemon=True, name="ring on disk")
-                self._thread.start()
-            self._last = time.monotonic()
-            self._due.set()
+        if os.getpid() != self._process:
+            return  # a child has the buffer, but not the ring
+        self._count(appended)
+        if row % (BLOCK_ROWS if self._columns else _PLAIN_ROWS) == 0:
+            sealed = self._count_sealed()
+            if sealed != self._sealed or not self._columns:
+                self._sealed = sealed
+                self._wake()
+        if self._is_full and time.monotonic() - self._last >= _SECONDS:
+            self._wake()
 
-    def _write(self, everything: bool = False) -> None:
+    def note_reset(self) -> None:
+        """Have a state written, as all rows are gone."""
+        if os.getpid() == self._process:
+            self._wake()
+
+    def note_read(self) -> None:
+        """Look after the memory of what is mapped; called whenever a batch is read."""
+        self._memory.note_read()
+
+    def _count(self, appended: int) -> None:
+        _NUMBER.pack_into(self._counter, 0, self._counted + appended)
+
+    def _count_sealed(self) -> int:
+        return sum(frames.sealed_bytes for frames in self._columns)
+
+    def _wake(self) -> None:
+        if self._thread is None and not self._stops:
+            given = weakref.ref(self), self._due, self._hurry
+            self._thread = threading.Thread(target=_work, args=given, daemon=True, name="ring on disk")
+            self._thread.start()
+        self._last = time.monotonic()
+        self._due.set()
+
+    def _write(self, everything: bool = False, buffer: Any = None) -> None:
         with self._writing:
-            buffer = self._buffer()
+            buffer = self._buffer() if buffer is None else buffer
             if buffer is None or self._stops:
                 return
             try:
                 with buffer._lock:
                     moment = Moment(buffer, before=None if everything else self._before)
+                    sealed = self._count_sealed()
+                moment.body["added"] = self._counted + moment.appended
                 state = moment.save(self.path, self._disk, self._state, held=True)
-                self._before, self._state = moment, state
+                self._before, self._state, self._saved = moment, state, sealed
                 self._map_chunks(buffer, moment, state)
                 moment.frames = []  # or overwritten chunks would stay until the next one
             except Exception as error:
                 self._error, self._before, self._state = error, None, None
+            finally:
+                buffer = None  # the error knows this frame
+                self._written.set()
 
     def _map_chunks(self, buffer: Any, moment: Moment, state: Replacement) -> None:
         """Have the oldest chunks come from the directory, until the others take no more memory than they may."""
         saved = SavedDirectory.of(state)
-        columns = [field.frames for field in buffer._fields if field.is_compressed]
         in_memory = []
         there: set[str] = set()
-        for frames, (_, frozen), said in zip(columns, moment.frames, moment.body["frames"], strict=True):
+        for frames, (_, frozen), said in zip(self._columns, moment.frames, moment.body["frames"], strict=True):
             names = {(first, lap): name for name, first, _, lap in said["chunks"]}
             for chunk in frozen.chunks[:-1]:
                 name = None if chunk is None else names.get((chunk.first_row, chunk.lap))
@@ -208,24 +273,30 @@ class RingOnDisk:
                     if name not in self._mapped:
                         in_memory.append((chunk.lap, chunk.first_row, frames, chunk, name))
         self._mapped &= there
-        left = sum(len(chunk) for *_, chunk, _ in in_memory)
+        own = sum(len(chunk) for *_, chunk, _ in in_memory)
+        most = self._memory.most_of_own(own, bool(self._mapped))
         for *_, frames, chunk, name in sorted(in_memory, key=lambda one: one[:2]):
-            if left <= self._most:
+            if own <= most:
                 break
             frames.exchange(chunk, Chunk(saved.read(name)))
             self._mapped.add(name)
-            left -= len(chunk)
+            own -= len(chunk)
+        self._memory.own = own
+        self._memory.note(saved)
 
 
-def _work(ring: weakref.ref[RingOnDisk], due: threading.Event) -> None:
+def _work(ring: weakref.ref[RingOnDisk], due: threading.Event, hurry: threading.Event) -> None:
     while True:
         due.wait()
         due.clear()
         this = ring()
         if this is None or this._stops:
             return
+        begun = time.monotonic()
         this._write()
         del this
+        hurry.wait(min(_SECONDS, _REST * (time.monotonic() - begun)))
+        hurry.clear()
 
 
 def _close(ring: weakref.ref[RingOnDisk]) -> None:

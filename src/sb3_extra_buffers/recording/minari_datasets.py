@@ -24,7 +24,7 @@ from sb3_extra_buffers.recording.errors import RecordingError
 from sb3_extra_buffers.recording.optional import need, with_progress
 from sb3_extra_buffers.recording.records import Episode
 from sb3_extra_buffers.recording.replay_episodes import Trajectory, trajectories
-from sb3_extra_buffers.recording.spaces import describe_space, space_from
+from sb3_extra_buffers.recording.spaces import describe_space, spaces_of
 
 _OURS = "sb3_extra_buffers"
 """Under this key of a dataset's metadata is what Minari has no place for."""
@@ -153,19 +153,7 @@ class _RecordingExport:
         self.total = len(self._episodes)
         self._unfinished = [place for place, episode in enumerate(self._episodes) if not episode.done]
         self._without_final = [place for place, episode in enumerate(self._episodes) if episode.final_frame is None]
-        said = recording.metadata
-        frames = space_from(said.get("frame_space"), recording.frame_shape)
-        fits = frames is not None and frames.dtype == recording.frame_dtype
-        self.observation_space = frames if fits else _any_box(recording.frame_shape, recording.frame_dtype)
-        self.action_space = space_from(said.get("action_space"), recording.action_shape) or self._guess_action_space()
-
-    def _guess_action_space(self) -> spaces.Space[Any]:
-        recording = self._recording
-        if recording.action_shape or recording.action_dtype.kind not in "iu":
-            return _any_box(recording.action_shape, recording.action_dtype)
-        actions = np.concatenate([episode.actions for episode in self._episodes])
-        low, high = min(int(actions.min()), 0), int(actions.max())
-        return spaces.Discrete(high - low + 1, start=low)
+        self.observation_space, self.action_space = spaces_of(recording)
 
     def episodes(self) -> Iterator[Any]:
         return (self._episode(episode) for episode in self._episodes)
@@ -234,17 +222,6 @@ def _episode_buffer(
     )
 
 
-def _any_box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Space[Any]:
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return spaces.Box(limits.min, limits.max, shape, dtype=dtype.type)
-    if dtype.kind == "b":
-        return spaces.Box(0, 1, shape, dtype=np.bool_)
-    if dtype.kind == "f":
-        return spaces.Box(-np.inf, np.inf, shape, dtype=dtype.type)
-    raise TypeError(f"there is no space of {dtype}")
-
-
 def import_minari(
     dataset: Any,
     frame_key: str | None = None,
@@ -266,17 +243,7 @@ def import_minari(
     :param options: Options of the class, for example ``buffer_size`` or ``compression_method``
     :return: The recording
     """
-    minari = need("minari", "minari", "a Minari dataset")
-    need("h5py", "minari", "a Minari dataset")
-    if isinstance(dataset, str):
-        if not _place_of(dataset).exists():
-            raise FileNotFoundError(
-                f"there is no Minari dataset {dataset!r} here, in {_place_of(dataset)}; `minari download {dataset}` fetches it"
-            )
-        dataset = minari.load_dataset(dataset)
-    notes = dataset.storage.metadata.get(_OURS, {})
-    if not _are_notes(notes):
-        raise RecordingError(f"what the dataset says under {_OURS!r} about its recording is damaged")
+    dataset, notes = load_minari(dataset)
     unfinished, without_final = set(notes.get("unfinished", ())), set(notes.get("without_final_frame", ()))
     recording: RecordBuffer | None = None
     total = dataset.total_episodes
@@ -314,6 +281,27 @@ def import_minari(
     if recording is None:
         raise ValueError(f"the dataset {dataset.spec.dataset_id!r} has no episodes")
     return recording
+
+
+def load_minari(dataset: Any) -> tuple[Any, dict[str, Any]]:
+    """
+    Open a Minari dataset.
+
+    :param dataset: A ``minari.MinariDataset``, or the id of a local one
+    :return: The dataset, and what ``export_minari`` has noted about it, if it has made it
+    """
+    minari = need("minari", "minari", "a Minari dataset")
+    need("h5py", "minari", "a Minari dataset")
+    if isinstance(dataset, str):
+        if not _place_of(dataset).exists():
+            raise FileNotFoundError(
+                f"there is no Minari dataset {dataset!r} here, in {_place_of(dataset)}; `minari download {dataset}` fetches it"
+            )
+        dataset = minari.load_dataset(dataset)
+    notes = dataset.storage.metadata.get(_OURS, {})
+    if not _are_notes(notes):
+        raise RecordingError(f"what the dataset says under {_OURS!r} about its recording is damaged")
+    return dataset, notes
 
 
 def _are_notes(notes: Any) -> bool:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 
+from sb3_extra_buffers.recording.spaces import unscale_actions
+
 _ROWS_AT_ONCE = 256
 
 
@@ -47,7 +49,7 @@ class Trajectory:
         :return: The actions, as the environment took them
         """
         space, stored = self.buffer.action_space, self.buffer.actions[self.rows, self.env_index]
-        return np.asarray(stored.reshape(len(self.rows), *(space.shape or ())))
+        return np.asarray(unscale_actions(space, stored.reshape(len(self.rows), *(space.shape or ()))))
 
     def rewards(self) -> npt.NDArray[Any]:
         """

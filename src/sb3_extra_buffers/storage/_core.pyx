@@ -82,6 +82,7 @@ cdef extern from "frametable.h":
     bint ft_column_get_last(const ft_column *, size_t, uint8_t *)
     bint ft_column_doubts_layout(const ft_column *)
     void ft_column_set_patience(ft_column *, uint64_t)
+    uint64_t ft_column_count_sealed_bytes(const ft_column *) nogil
     ft_chunk *ft_column_get_chunk(const ft_column *, uint64_t)
     int ft_column_snapshot(const ft_column *, ft_chunk **)
     int ft_column_adopt(ft_column *, ft_chunk *, uint64_t)
@@ -95,6 +96,7 @@ cdef extern from "frametable.h":
     bint ft_column_can_share(const ft_column *, size_t)
     void ft_wake_helper()
     void ft_gather_cells(const uint8_t *, size_t, size_t, const int64_t *, const int64_t *, size_t, uint8_t *)
+    void ft_gather_pieces(const uint8_t *const *, size_t, size_t, size_t, const int64_t *, const int64_t *, size_t, uint8_t *)
     void ft_tree_set_leaves(double *, size_t, const int64_t *, const double *, size_t) nogil
     void ft_tree_find_leaves(const double *, size_t, const double *, int64_t *, size_t) nogil
 
@@ -117,6 +119,7 @@ include "codecs.pxi"
 include "mapping.pxi"
 include "chunks.pxi"
 include "reading.pxi"
+include "pieces.pxi"
 include "column.pxi"
 include "table.pxi"
 include "tree.pxi"

@@ -381,6 +381,11 @@ cdef class FrameColumn:
         finally:
             self.lock.release()
 
+    @property
+    def sealed_bytes(self):
+        """Bytes of all chunks that have ever been sealed here."""
+        return ft_column_count_sealed_bytes(self._column)
+
     def adopt(self, data not None, Py_ssize_t first_row=-1):
         """
         Put a chunk where its rows belong, without decoding it.

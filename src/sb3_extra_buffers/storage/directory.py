@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from sb3_extra_buffers.storage._core import Mapping as MappedFile
 from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.disk import DISK, Disk, read_bytes, read_whole, write_all
 from sb3_extra_buffers.storage.errors import StorageError
@@ -24,6 +26,7 @@ _END = re.compile(rb',"checksum":"([0-9a-f]{8})"\}\n')
 _END_BYTES = len(b',"checksum":"00000000"}\n')
 _MOST_MANIFEST = 1 << 28
 _SMALLEST_PACK = 8 << 20
+_MOST_TOUCHED = 32 << 20  # of mapped packs, while a directory is read
 _PACKS = 8  # of a state that is written at once
 
 
@@ -117,6 +120,7 @@ class SavedDirectory:
         self.body = unpack_manifest(data, where)
         self.parts = _check_parts(self.body, where)
         self._packs: dict[str, Any] = {}
+        self._touched = 0
         self._data = data
 
     def has_changed(self) -> bool:
@@ -130,6 +134,14 @@ class SavedDirectory:
         except OSError:
             return True
 
+    def fingerprint(self) -> str:
+        """
+        Tell this state from all others.
+
+        :return: What no other manifest gives
+        """
+        return hashlib.blake2b(self._data, digest_size=16).hexdigest()
+
     @classmethod
     def of(cls, state: Replacement) -> SavedDirectory:
         """
@@ -140,6 +152,7 @@ class SavedDirectory:
         """
         saved = object.__new__(cls)
         saved.path, saved.disk, saved.body, saved.parts, saved._packs = state.path, state.disk, {}, state._parts, {}
+        saved._touched = 0
         return saved
 
     def read(self, name: Any) -> memoryview:
@@ -152,22 +165,50 @@ class SavedDirectory:
         part = self.parts.get(name) if isinstance(name, str) else None
         if part is None:
             raise StorageError(f"{self.path} is damaged: its {MANIFEST} does not know {name!r}; load another copy")
-        path = os.path.join(self.path, part.pack)
-        if part.pack not in self._packs:
-            try:
-                self._packs[part.pack] = memoryview(self._bytes_of(path))
-            except FileNotFoundError:
-                raise DamagedFileError(f"{path} is missing; {_REPAIR}") from None
-            except OSError as error:
-                raise DamagedFileError(f"{path} cannot be read ({error.strerror or error}); {_REPAIR}") from error
-        data: memoryview = self._packs[part.pack][part.offset : part.offset + part.size]
-        if len(data) != part.size:
-            raise DamagedFileError(f"{path} is cut short: {name} is missing; {_REPAIR}")
+        data = self._find(name, part)
+        self._touched += part.size
+        if self._touched > _MOST_TOUCHED:  # what has been checked need not stay
+            self._touched = part.size
+            for mapping in self.mappings():
+                mapping.leave()
+        if isinstance(data.obj, MappedFile):
+            data.obj.will_need(part.offset, part.size)  # or each page of it would be waited for by itself
         if checksum(data) != part.sum:
+            path = os.path.join(self.path, part.pack)
             raise DamagedFileError(f"{path} is damaged: the checksum of {name} is wrong; {_REPAIR}")
         return data
 
+    def hold(self) -> None:
+        """Map all packs now, so that this state can be read whatever is saved later; parts are not checked."""
+        for name, part in self.parts.items():
+            self._find(name, part)
+
+    def _find(self, name: str, part: Part) -> memoryview:
+        path = os.path.join(self.path, part.pack)
+        if part.pack not in self._packs:
+            self._packs[part.pack] = memoryview(self._bytes_of(path))
+        data: memoryview = self._packs[part.pack][part.offset : part.offset + part.size]
+        if len(data) != part.size:
+            raise DamagedFileError(f"{path} is cut short: {name} is missing; {_REPAIR}")
+        return data
+
+    def mappings(self) -> list[MappedFile]:
+        """
+        List what is mapped.
+
+        :return: The packs that have been read from, as far as they are mapped to memory
+        """
+        return [pack.obj for pack in self._packs.values() if isinstance(pack.obj, MappedFile)]
+
     def _bytes_of(self, path: str) -> Any:
+        try:
+            return self._map(path)
+        except FileNotFoundError:
+            raise DamagedFileError(f"{path} is missing; {_REPAIR}") from None
+        except OSError as error:
+            raise DamagedFileError(f"{path} cannot be read ({error.strerror or error}); {_REPAIR}") from error
+
+    def _map(self, path: str) -> Any:
         handle, size = self.disk.open(path)
         try:
             if size:
@@ -255,9 +296,10 @@ class Replacement:
         return self
 
     def _open(self) -> None:
-        if self._after is not None:
-            self._has_old, self._next = True, self._after._next
-            self._old, self._sizes = self._after._parts, dict(self._after._sizes)
+        after, self._after = self._after, None  # or each state would keep all states before it
+        if after is not None:
+            self._has_old, self._next = True, after._next
+            self._old, self._sizes = after._parts, dict(after._sizes)
             return
         try:
             self.disk.make_folder(self.path)
@@ -356,12 +398,20 @@ class Replacement:
         for part in self._parts.values():
             live[part.pack] = live.get(part.pack, 0) + part.size
         thin = {pack for pack, size in live.items() if pack not in self._written and 2 * size < self._sizes[pack]}
-        for pack in thin:
-            data = memoryview(read_whole(self.disk, os.path.join(self.path, pack), self._sizes[pack]))
-            for name, part in self._parts.items():
-                content = data[part.offset : part.offset + part.size]
-                if part.pack == pack and checksum(content) == part.sum:  # what is damaged stays where it is
-                    self._parts[name] = self._write(content, part.size)
+        moved: dict[str, list[str]] = {pack: [] for pack in sorted(thin)}
+        for name, part in self._parts.items():
+            if part.pack in thin:
+                moved[part.pack].append(name)
+        for pack, names in moved.items():
+            handle, _ = self.disk.open(os.path.join(self.path, pack))
+            try:
+                for name in names:  # one at a time: a pack may be larger than the memory that there is
+                    part = self._parts[name]
+                    content = read_bytes(self.disk, handle, part.size, part.offset)
+                    if len(content) == part.size and checksum(content) == part.sum:  # what is damaged stays where it is
+                        self._parts[name] = self._write(content, part.size)
+            finally:
+                self.disk.close(handle)
 
     def commit(self, body: Mapping[str, Any]) -> None:
         """
@@ -394,7 +444,7 @@ class Replacement:
         self.disk.replace(new, manifest)
         self.disk.sync_folder(self.path)
         self._replacing = self._made_folder = False
-        self._written = []
+        self._written, self._old = [], {}
         self._sizes = {pack: self._sizes[pack] for pack in packs}
         with contextlib.suppress(OSError):  # the next save tries again
             self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import stat
 from typing import Any
@@ -103,6 +104,37 @@ class Disk:
         """
         return Mapping(handle, size)
 
+    def read_at(self, handle: int, offset: int, size: int) -> bytes:
+        """
+        Read some bytes from a place.
+
+        :param handle: Of a file
+        :param offset: Where they begin
+        :param size: How many, at most
+        :return: The bytes; none at the end
+        """
+        os.lseek(handle, offset, os.SEEK_SET)
+        return os.read(handle, size)
+
+    def open_counter(self, path: str) -> Any:
+        """
+        Have a number in a file that is there after the process has died, however that was. Nothing waits for the disk.
+
+        :param path: Its name; it is made if it is not there, with a number below 0
+        :return: Memory for a number of 8 bytes, little endian
+        """
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a file", path)
+            if status.st_size != 8:
+                os.ftruncate(handle, 0)
+                os.write(handle, b"\xff" * 8)
+            return mmap.mmap(handle, 8)
+        finally:
+            os.close(handle)
+
     def sync(self, handle: int) -> None:
         """
         Wait until all that was written to a file is on the disk.
@@ -120,6 +152,7 @@ class Disk:
 
         :param handle: Of a file, or of a lock
         """
+        _locks.discard(handle)
         os.close(handle)
 
     def sync_folder(self, path: str) -> None:
@@ -130,7 +163,7 @@ class Disk:
         """
         if os.name != "posix":
             return  # Windows does not open folders, and needs no such thing
-        handle = os.open(path, os.O_RDONLY | _FLAGS)
+        handle = os.open(path, os.O_RDONLY | _FOLDER_FLAGS)
         try:
             os.fsync(handle)
         except OSError as error:
@@ -174,7 +207,7 @@ class Disk:
         """
         if fcntl is None:
             return None
-        handle = os.open(path, os.O_RDONLY | _FLAGS)
+        handle = os.open(path, os.O_RDONLY | _FOLDER_FLAGS)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -182,10 +215,26 @@ class Disk:
             if error.errno in _NO_LOCKS:
                 return None
             raise
+        _locks.add(handle)
         return handle
 
 
+_locks: set[int] = set()
+
+
+def _leave_locks_to_parent() -> None:
+    """In a forked child: a lock is held until the last handle of it is closed, and a child may outlive its parent."""
+    for handle in _locks:
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_locks_to_parent)
+
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_FOLDER_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)  # links to folders are followed
 
 DISK = Disk()
 """The disk of this machine."""
@@ -223,23 +272,26 @@ def read_whole(disk: Disk, path: str, most: int) -> bytes:
         disk.close(handle)
 
 
-def read_bytes(disk: Disk, handle: int, size: int) -> bytes:
+def read_bytes(disk: Disk, handle: int, size: int, offset: int | None = None) -> bytes:
     """
     Read from a file that is open.
 
     :param disk: The disk
     :param handle: Of the file
     :param size: How many bytes
+    :param offset: Where they begin; None for where the last call has ended
     :return: So many bytes, or fewer if the file ends
     """
-    parts = []
-    while size:
+    parts: list[bytes] = []
+    done = 0
+    while done < size:
         try:
-            part = disk.read(handle, size)
+            rest = size - done
+            part = disk.read(handle, rest) if offset is None else disk.read_at(handle, offset + done, rest)
         except InterruptedError:
             continue
         if not part:
             break
         parts.append(part)
-        size -= len(part)
+        done += len(part)
     return b"".join(parts)

@@ -120,31 +120,49 @@ def load_frames(said: Any, expected: Frames, saved: SavedDirectory, lost: list[t
     """
     try:
         frames = empty_frames(said, expected, expected.lock)
-        chunks, last = [_check_chunk(part, frames) for part in said["chunks"]], said["open"]
-        last = None if last is None else _check_chunk(last, frames)
+        chunks, last = [check_chunk(part, frames) for part in said["chunks"]], said["open"]
+        last = None if last is None else check_chunk(last, frames)
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
         raise StorageError(f"{saved.path} is damaged: {error}; load another copy of the directory") from error
     is_lost = np.zeros(frames.rows if lost is not None else 0, np.bool_)
     for name, first, rows in chunks:  # in the order in which they were written, so later ones hold what earlier ones did
-        is_lost[first : first + rows] = not _load_chunk(frames.adopt, saved, name, first, rows, lost is not None)
+        is_lost[first : first + rows] = not load_chunk(frames.adopt, saved, name, first, rows, lost is not None)
     if last is not None:
         _, first, rows = last
-        is_lost[first : first + rows] = not _load_chunk(frames.resume, saved, *last, lost is not None)
+        is_lost[first : first + rows] = not load_chunk(frames.resume, saved, *last, lost is not None)
     if lost is not None:
         edges = np.flatnonzero(np.diff(np.concatenate(([0], is_lost, [0])))).tolist()
         lost += list(zip(edges[::2], edges[1::2], strict=True))
     return frames
 
 
-def _check_chunk(said: Any, frames: Frames) -> tuple[Any, int, int]:
+def check_chunk(said: Any, frames: Frames) -> tuple[Any, int, int]:
+    """
+    Check what a description says of a chunk.
+
+    :param said: That part of the description
+    :param frames: The column that it belongs to
+    :return: The name of its bytes, its first row and the number of its rows; ``ValueError`` or ``TypeError`` where it does
+        not fit
+    """
     name, first, rows, lap = said
     if any(type(number) is not int or number < 0 for number in (first, rows, lap)) or not 0 < rows <= frames.rows - first:
         raise ValueError(f"a chunk of {rows} rows from row {first} on does not fit {frames.rows} rows")
     return name, first, rows
 
 
-def _load_chunk(take: Any, saved: SavedDirectory, name: Any, first: int, rows: int, may_be_lost: bool) -> bool:
-    """Load a chunk; returns whether it is there and undamaged."""
+def load_chunk(take: Any, saved: SavedDirectory, name: Any, first: int, rows: int, may_be_lost: bool) -> bool:
+    """
+    Load a chunk.
+
+    :param take: What takes it: ``adopt`` or ``resume`` of a column
+    :param saved: Where from
+    :param name: The name of its bytes
+    :param first: Its first row
+    :param rows: The number of its rows
+    :param may_be_lost: Whether it is no error if it is damaged
+    :return: Whether it is there and undamaged
+    """
     try:
         try:
             chunk = Chunk(saved.read(name))

@@ -4,6 +4,7 @@ cdef extern from "mapping.h":
     const uint8_t *ft_map_file(int, size_t) nogil
     void ft_unmap_file(const uint8_t *, size_t) nogil
     void ft_will_need(const uint8_t *, size_t) nogil
+    void ft_leave_pages(const uint8_t *, size_t) nogil
 
 
 cdef class Mapping:
@@ -18,6 +19,7 @@ cdef class Mapping:
 
     cdef const uint8_t *_bytes
     cdef size_t _size
+    cdef object __weakref__
 
     def __cinit__(self, int file, Py_ssize_t size):
         if size <= 0:
@@ -37,6 +39,19 @@ cdef class Mapping:
     def __len__(self):
         return <Py_ssize_t>self._size
 
-    def will_need(self):
-        """Have all of it read from disk, without waiting for it."""
-        ft_will_need(self._bytes, self._size)
+    def will_need(self, Py_ssize_t first, Py_ssize_t size):
+        """
+        Have some of it read from disk, without waiting for it.
+
+        :param first: From which byte on
+        :param size: How many bytes
+        """
+        if first < 0 or size < 0 or first > <Py_ssize_t>self._size or size > <Py_ssize_t>self._size - first:
+            raise IndexError(f"there are no {size} bytes from {first} on in {self._size}")
+        with nogil:
+            ft_will_need(self._bytes + first, <size_t>size)
+
+    def leave(self):
+        """Have it count as memory of this process no longer, until it is read again; the system may keep it."""
+        with nogil:
+            ft_leave_pages(self._bytes, self._size)

@@ -15,6 +15,8 @@ from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer, RolloutBu
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, VecTransposeImage, unwrap_vec_normalize
 
+from sb3_extra_buffers.datasets.checks import same_form
+
 
 @dataclass(frozen=True)
 class Step:
@@ -222,22 +224,15 @@ def as_the_buffers_want(env: VecEnv, buffers: Sequence[BaseBuffer]) -> VecEnv:
     if _has_images_with_channels_last(env.observation_space):
         candidates.append(VecTransposeImage(env))
     for candidate in candidates:
-        if all(_fits(buffer.observation_space, candidate.observation_space) for buffer in buffers):
+        if all(same_form(buffer.observation_space, candidate.observation_space) for buffer in buffers):
             return candidate
     for buffer in buffers:
-        if not any(_fits(buffer.observation_space, candidate.observation_space) for candidate in candidates):
+        if not any(same_form(buffer.observation_space, candidate.observation_space) for candidate in candidates):
             raise ValueError(
                 f"the {type(buffer).__name__} was made for {buffer.observation_space}, but the environments give "
                 f"{env.observation_space}: make it with their observation_space"
             )
     raise ValueError("some of the buffers want the channels of images first, others last: give them the same space")
-
-
-def _fits(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
-    """Whether observations look the same; what bounds they keep to is of no account."""
-    if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
-        return one.spaces.keys() == other.spaces.keys() and all(_fits(one[key], other[key]) for key in one.spaces)
-    return type(one) is type(other) and one.shape == other.shape and one.dtype == other.dtype
 
 
 def _has_images_with_channels_last(space: spaces.Space[Any]) -> bool:

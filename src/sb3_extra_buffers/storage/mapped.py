@@ -1,0 +1,160 @@
+"""A table that was saved, read where it lies: files are mapped, and a part of them is checked when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_extra_buffers.storage._core import BLOCK_ROWS, Pieces
+from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
+from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.frame_files import check_chunk, empty_frames, load_chunk
+from sb3_extra_buffers.storage.json_values import make_dtype, make_shape
+from sb3_extra_buffers.storage.locks import StoreLock
+
+Array = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+
+
+class MappedFrames:
+    """
+    A column of frames. A chunk is checked and taken over when one of its rows is needed.
+
+    :param said: The description
+    :param saved: Where it is; all packs are mapped
+    :param lock: The lock of the column
+    """
+
+    def __init__(self, said: Any, saved: SavedDirectory, lock: StoreLock) -> None:
+        try:
+            self.frames = empty_frames(said, None, lock)
+            chunks = [(*check_chunk(part, self.frames), False) for part in said["chunks"]]
+            if said["open"] is not None:
+                chunks.append((*check_chunk(said["open"], self.frames), True))
+        except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+            raise StorageError(f"{saved.path} is damaged: {error}; load another copy of the directory") from error
+        self._saved = saved
+        # Where a ring has begun another lap, new chunks hold rows that older ones have, too. Those that overlap are taken over
+        # together, in the order in which they were written.
+        places = sorted(range(len(chunks)), key=lambda place: chunks[place][1])
+        groups: list[list[int]] = []
+        firsts: list[int] = []
+        stop = 0
+        for place in places:
+            _, first, rows, _ = chunks[place]
+            if not groups or first >= stop:
+                groups.append([])
+                firsts.append(first)
+            groups[-1].append(place)
+            stop = max(stop, -(-(first + rows) // BLOCK_ROWS) * BLOCK_ROWS)
+        self._groups = [[chunks[place] for place in sorted(group)] for group in groups]
+        self._firsts = np.array(firsts, np.int64)
+        self._is_missing = np.ones(len(groups), np.bool_)
+        self._n_missing = len(groups)
+
+    def need(self, rows: Integers) -> None:
+        """
+        Have rows that can be read from ``frames``.
+
+        :param rows: Their numbers
+        """
+        if not self._n_missing:
+            return
+        wanted = np.zeros(len(self._groups), np.bool_)
+        place = np.searchsorted(self._firsts, rows, "right") - 1
+        wanted[place[place >= 0]] = True
+        for group in np.flatnonzero(wanted & self._is_missing).tolist():
+            self._take(group)
+
+    def need_all(self) -> None:
+        """Have all rows."""
+        for group in np.flatnonzero(self._is_missing).tolist():
+            self._take(group)
+
+    def _take(self, group: int) -> None:
+        with self.frames.lock:
+            if not self._is_missing[group]:  # another thread was faster
+                return
+            for name, first, rows, is_open in self._groups[group]:
+                load_chunk(self.frames.resume if is_open else self.frames.adopt, self._saved, name, first, rows, False)
+            self._is_missing[group] = False
+            self._n_missing -= 1
+
+
+class MappedRows:
+    """
+    Plain columns that were saved together. A piece of them is checked when one of its rows is needed.
+
+    :param said: The description
+    :param expected: Of each column, by name, its type and the shape of one row
+    :param saved: Where they are; all packs are mapped
+    :param lock: Held while a piece is taken over
+    """
+
+    def __init__(
+        self,
+        said: Any,
+        expected: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]],
+        saved: SavedDirectory,
+        lock: StoreLock,
+    ) -> None:
+        self._saved, self._lock = saved, lock
+        try:
+            members = {name: (make_dtype(dtype), make_shape(shape)) for name, dtype, shape in said["members"]}
+            found = {name: (dtype, shape[1:]) for name, (dtype, shape) in members.items()}
+            if found != dict(expected) or len(members) != len(said["members"]):
+                raise ValueError(f"it holds {found}, and {dict(expected)} are expected")
+            self.used: int = said["used"]
+            piece_rows, self._names = said["piece_rows"], said["pieces"]
+            for number in (self.used, piece_rows):
+                if type(number) is not int or not 0 <= number < 1 << 48:
+                    raise ValueError(f"{number!r} is not a number of rows")
+            if not isinstance(self._names, list) or not piece_rows or len(self._names) != -(-self.used // piece_rows):
+                raise ValueError(f"{self.used} rows in pieces of {piece_rows} do not fit")
+            self._cells = {name: (place, dtype, shape[2:]) for place, (name, (dtype, shape)) in enumerate(members.items())}
+            n_envs = next(iter(members.values()))[1][1]
+            cell_bytes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for _, dtype, shape in self._cells.values()]
+            self._pieces = Pieces(self.used, piece_rows, n_envs, cell_bytes)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, StopIteration) as error:
+            raise StorageError(f"{saved.path} is damaged: its columns do not fit: {error}; load another copy") from error
+        self._piece_rows = piece_rows
+        self._is_missing = np.ones(self._pieces.n_pieces, np.bool_)
+        self._n_missing = self._pieces.n_pieces
+
+    def read(self, name: str, rows: Integers, envs: Integers) -> Array:
+        """
+        Read cells of a column.
+
+        :param name: Its name
+        :param rows: Their rows
+        :param envs: Their environments
+        :return: An array of as many cells
+        """
+        if self._n_missing:
+            wanted = np.unique(rows // self._piece_rows)
+            for piece in wanted[self._is_missing[wanted]].tolist():
+                self._take(piece)
+        place, dtype, shape = self._cells[name]
+        out = np.empty((len(rows), *shape), dtype)
+        self._pieces.gather(place, rows, envs, out)
+        return out
+
+    def need_all(self) -> None:
+        """Check all of it."""
+        for piece in np.flatnonzero(self._is_missing).tolist():
+            self._take(piece)
+
+    def _take(self, piece: int) -> None:
+        name = self._names[piece]
+        with self._lock:
+            if not self._is_missing[piece]:  # another thread was faster
+                return
+            try:
+                self._pieces.put(piece, self._saved.read(name))
+            except ValueError as error:
+                raise DamagedFileError(f"{name} is damaged: {error}; load another copy") from error
+            self._is_missing[piece] = False
+            self._n_missing -= 1
