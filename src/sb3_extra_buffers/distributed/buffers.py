@@ -145,8 +145,8 @@ class ShardedPrioritizedReplayBuffer(ShardedReplayBuffer):
     :param alpha: How much priorities matter: 0 samples uniformly, 1 in proportion to them
     :param beta: How much importance weights correct for that: a number, or a function of the progress remaining
     :param eps: Added to each priority
-    :param prefetch: Batches of a call, as in ``ShardedReplayBuffer``; priorities of what was asked for ahead are as old as
-    that
+    :param prefetch: Batches of a call, as in ``ShardedReplayBuffer``; what was asked for ahead is drawn by older
+        priorities
     """
 
     def __init__(
