@@ -173,7 +173,7 @@ def test_her_is_refused(ray_here: Any) -> None:
 @pytest.mark.parametrize("who", ["shard", "collector"])
 def test_somebody_is_stopped(ray_here: Any, who: str) -> None:
     """SIGSTOP: no connection breaks, there is just no answer any more."""
-    with make_fleet(timeout=6.0) as fleet:
+    with make_fleet(timeout=15.0) as fleet:
         model = make_model(fleet)
 
         def stop() -> None:

@@ -48,11 +48,11 @@ class Crew:
         :return: The answer; ``MissingError`` names who has not given one
         """
         try:
-            return self.ray.get(ticket, timeout=self.fleet.timeout)
+            return self.ray.get(ticket, timeout=self.fleet.start_timeout)
         except self.ray.exceptions.GetTimeoutError:
             there = self.ray.cluster_resources().get("CPU", 0)
             raise MissingError(
-                f"{self.name} {number} has not {what} within {self.fleet.timeout:.0f} s. The cluster has {there:.0f} CPUs; if "
+                f"{self.name} {number} has not {what} within {self.fleet.start_timeout:.0f} s. The cluster has {there:.0f} CPUs; if "
                 "that is too few, give collector_options=dict(num_cpus=...) or add machines (ray start --address=...)"
             ) from None
 

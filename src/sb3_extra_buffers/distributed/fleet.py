@@ -50,6 +50,7 @@ class Fleet:
     :param checkpoint_every: Timesteps between checkpoints; None for one at the end
     :param compression_method: How frames are coded
     :param timeout: Seconds after which somebody who does not answer is missing
+    :param start_timeout: Seconds that starting an actor, replacing one or saving a shard may take
     :param resend_after: Seconds after which a block that was not acknowledged is sent again
     :param seed: Seed of environments, exploration and samples
     :param collector_options: Options of Ray's for collectors, such as ``num_cpus`` (1 by default)
@@ -72,6 +73,7 @@ class Fleet:
         checkpoint_every: int | None = None,
         compression_method: str | None = None,
         timeout: float = 60.0,
+        start_timeout: float = 120.0,
         resend_after: float = 10.0,
         seed: int | None = None,
         collector_options: dict[str, Any] | None = None,
@@ -92,7 +94,8 @@ class Fleet:
         self.ray = need_ray()
         self.n_lanes, self.n_shards = n_collectors * envs_per_collector, n_shards
         self.block_steps, self.publish_every, self.exploration = block_steps, publish_every, exploration
-        self.on_shard_loss, self.timeout, self.seed = on_shard_loss, timeout, seed
+        self.on_shard_loss, self.seed = on_shard_loss, seed
+        self.timeout, self.start_timeout = timeout, start_timeout
         self.checkpoint_dir = None if checkpoint_dir is None else os.path.abspath(checkpoint_dir)
         self.checkpoint_every = checkpoint_every
         lead = 4 * self.n_lanes * block_steps if max_lead is None else max_lead
