@@ -52,8 +52,8 @@ class Crew:
         except self.ray.exceptions.GetTimeoutError:
             there = self.ray.cluster_resources().get("CPU", 0)
             raise MissingError(
-                f"{self.name} {number} has not {what} within {self.fleet.start_timeout:.0f} s. The cluster has {there:.0f} CPUs; if "
-                "that is too few, give collector_options=dict(num_cpus=...) or add machines (ray start --address=...)"
+                f"{self.name} {number} has not {what} within {self.fleet.start_timeout:.0f} s. The cluster has {there:.0f} CPUs; "
+                "if that is too few, give collector_options=dict(num_cpus=...) or add machines (ray start --address=...)"
             ) from None
 
     def end(self, number: int) -> None:
