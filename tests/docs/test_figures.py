@@ -40,7 +40,7 @@ CONSTANTS = [
     Constant("buffers.md codecs.md faq.md gpu-buffers.md", "under 512 bytes", "raw_below of the buffers"),
     Constant("faq.md results.md", "only 29 MB", "128 steps of 8 environments of 28,224 bytes"),
     Constant("faq.md", "56 GB with SB3", "a million transitions of twice 28,224 bytes"),
-    Constant("faq.md saving.md", "about 20 bytes", "action, reward, done and time-out of a slot"),
+    Constant("architecture.md faq.md saving.md", "about 20 bytes", "action, reward, done and time-out of a slot"),
     Constant("saving.md", "a file of 20 MB", "a million of them"),
     Constant("saving.md", "more than 48 MB", "what a save copies of plain arrays"),
     Constant("reliability.md", "of 512 bytes or 4 KB", "pieces of the simulated disk"),

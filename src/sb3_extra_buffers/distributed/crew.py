@@ -50,9 +50,9 @@ class Crew:
         try:
             return self.ray.get(ticket, timeout=self.fleet.start_timeout)
         except self.ray.exceptions.GetTimeoutError:
-            there = self.ray.cluster_resources().get("CPU", 0)
+            there, waited = self.ray.cluster_resources().get("CPU", 0), self.fleet.start_timeout
             raise MissingError(
-                f"{self.name} {number} has not {what} within {self.fleet.start_timeout:.0f} s. The cluster has {there:.0f} CPUs; "
+                f"{self.name} {number} has not {what} within {waited:.0f} s. The cluster has {there:.0f} CPUs; "
                 "if that is too few, give collector_options=dict(num_cpus=...) or add machines (ray start --address=...)"
             ) from None
 
