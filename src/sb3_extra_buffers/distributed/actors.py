@@ -12,6 +12,7 @@ from sb3_extra_buffers.distributed.ray_transport import RayTransport
 from sb3_extra_buffers.distributed.replies import Reply
 from sb3_extra_buffers.distributed.schema import Array, Schema
 from sb3_extra_buffers.distributed.shard import Ack, Shard, Stats
+from sb3_extra_buffers.storage.freed_memory import keep_freed_memory
 
 _FETCH_SECONDS = 20.0
 
@@ -40,6 +41,7 @@ class ShardActor:
     """
 
     def __init__(self, schema: str, arguments: dict[str, Any], path: str | None) -> None:
+        keep_freed_memory()  # batches are as large as each other: the next one takes the pages of the last
         described = Schema.from_json(schema)
         self.shard, self.problem, self.restored = Shard(described, **arguments), "", 0
         if path is not None and os.path.exists(path):
