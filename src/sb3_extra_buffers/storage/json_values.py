@@ -109,11 +109,11 @@ def make_dtype(said: Any) -> np.dtype[Any]:
     :param said: Such as ``"<f4"``
     :return: A type of plain numbers or characters; ``ValueError`` for anything else
     """
-    # NumPy would take much else, and have Python parse it.
-    is_name = isinstance(said, str) and _DTYPE.fullmatch(said) is not None
-    if not is_name or (dtype := np.dtype(said)).kind not in _KINDS or dtype.str != said:
-        raise ValueError(f"{said!r} is not a type of numbers")
-    return dtype
+    if isinstance(said, str) and _DTYPE.fullmatch(said):  # NumPy would take much else, and have Python parse it
+        dtype = np.dtype(said)
+        if dtype.kind in _KINDS and dtype.str == said:
+            return dtype
+    raise ValueError(f"{said!r} is not a type of numbers")
 
 
 def make_shape(said: Any) -> tuple[int, ...]:
