@@ -163,18 +163,6 @@ def test_beta_goes_on(beta: Any, tmp_path: Path) -> None:
         assert again.beta == buffer.beta
 
 
-def test_buffers_on_a_device_say_what_to_do(tmp_path: Path) -> None:
-    buffer, _ = make("on a device", 5)
-    with pytest.raises(TypeError, match=r"GpuReplayBuffer cannot be saved to a directory.*save_replay_buffer"):
-        buffer.save(tmp_path / "b")
-    assert not (tmp_path / "b").exists()
-    make("plain", 5)[0].save(tmp_path / "b")
-    with pytest.raises(TypeError, match="nor loaded from one"):
-        type(buffer).load(tmp_path / "b")
-    buffer.flush()
-    buffer.close()
-
-
 class OwnBuffer(CompressedReplayBuffer):
     """A class of somebody else, with a constructor and attributes of its own."""
 
