@@ -20,6 +20,7 @@ LAYERS = (
     "testing",
     "gpu_buffers",
     "recording",
+    "distributed",
     "datasets",
     "training_utils",
     "cli",
@@ -28,10 +29,10 @@ LAYERS = (
 # The layers that stand on their own, without SB3.
 WITHOUT_SB3 = ("codecs", "storage")
 
-# Where a layer that has others above it imports a name that is computed: optional libraries, and buffers that the package
-# itself names.
-COMPUTED = {"codecs._optional", "codecs.zstd", "compressed.choose"}
-HAS_OTHERS_ABOVE = ("codecs", "storage", "compressed", "testing", "gpu_buffers")
+# Where a layer that has others above it imports a name that is computed: optional libraries, buffers that the package
+# itself names, and names that a package imports at first use.
+COMPUTED = {"codecs._optional", "codecs.zstd", "compressed.choose", "distributed"}
+HAS_OTHERS_ABOVE = ("codecs", "storage", "compressed", "testing", "gpu_buffers", "distributed")
 
 MODULES = sorted(ROOT.rglob("*.py"))
 COMPILED = sorted(ROOT.rglob("*.pyx"))

@@ -58,6 +58,7 @@ def test_extras() -> None:
         "contrib",
         "recording",
         "minari",
+        "ray",
         "all",
         "dev",
         "clients",

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from buffer_contents import contents
 from file_kit import RING_KINDS, held, make
+from gymnasium import spaces
 from numbered_worlds import ENVS, IMAGE, KINDS, ROWS, Feed, images, replay
 
 from sb3_extra_buffers import load_buffer
@@ -97,9 +98,24 @@ def test_another_form_is_refused(tmp_path: Path) -> None:
         make("plain", 0, storage_dir=ring, compression_method="gzip")
     with pytest.raises(ValueError, match=r"buffer_size=80.*buffer_size=60"):
         CompressedReplayBuffer(60, IMAGE, KINDS["plain"][0]().action_space, "cpu", ENVS, storage_dir=ring)
+    wider = spaces.Box(0, 255, (1, 40, 40), np.uint8)
+    with pytest.raises(ValueError, match=r"observation_space=Box\(0, 255, \(.*\), uint8\), and .*\(1, 40, 40\), uint8\)"):
+        CompressedReplayBuffer(80, wider, KINDS["plain"][0]().action_space, "cpu", ENVS, storage_dir=ring)
     with pytest.raises(ValueError, match=r"CompressedReplayBuffer.*CompressedPrioritizedReplayBuffer"):
         make("prioritized", 0, storage_dir=ring)
     assert make("plain", 0, storage_dir=ring)[0].size() == 5, "nothing was touched, and no lock was kept"
+
+
+def test_paths_are_taken_as_by_python(tmp_path: Path) -> None:
+    ring = tmp_path / "ring"
+    make("plain", 5, storage_dir=os.fsencode(ring))[0].close()
+    again, _ = make("plain", 0, storage_dir=ring)
+    assert again.size() == 5
+    again.save(os.fsencode(tmp_path / "saved"))
+    assert load_buffer(os.fsencode(tmp_path / "saved")).size() == 5
+    for call in (again.save, load_buffer, lambda path: make("plain", 0, storage_dir=path)):
+        with pytest.raises(ValueError, match="is empty; name one"):
+            call("")
 
 
 def test_wrong_options(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 from sb3_extra_buffers.compressed.file_loading import fill_buffer
 from sb3_extra_buffers.compressed.file_saving import Moment
 from sb3_extra_buffers.compressed.ring_memory import MappedMemory, parse_bytes
+from sb3_extra_buffers.compressed.saved_spaces import make_space
 from sb3_extra_buffers.storage._core import BLOCK_ROWS, Chunk
 from sb3_extra_buffers.storage.directory import MANIFEST, Replacement, SavedDirectory
-from sb3_extra_buffers.storage.disk import DISK, Disk
+from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
 
 DURABILITIES = ("chunk", "full")
 
@@ -50,7 +51,7 @@ class RingOnDisk:
     def __init__(self, buffer: Any, path: Any, max_memory: int | str | None, durability: str, disk: Disk = DISK) -> None:
         if durability not in DURABILITIES:
             raise ValueError(f"durability is {durability!r}; allowed: {', '.join(map(repr, DURABILITIES))}")
-        self.path, self._disk = os.fspath(path), disk
+        self.path, self._disk = folder_path(path), disk
         self._memory = MappedMemory(parse_bytes(max_memory))
         self._is_full = durability == "full"
         self._process = os.getpid()
@@ -306,5 +307,8 @@ def _close(ring: weakref.ref[RingOnDisk]) -> None:
 
 
 def _shown(value: Any) -> str:
+    """What a file says, as people write it."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, AssertionError):
+        value = make_space(value)
     text = str(value)
     return text if len(text) <= 200 else text[:197] + "..."

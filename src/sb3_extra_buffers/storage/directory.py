@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sb3_extra_buffers.storage._core import Mapping as MappedFile
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.disk import DISK, Disk, read_bytes, read_whole, write_all
+from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path, read_bytes, read_whole, write_all
 from sb3_extra_buffers.storage.errors import StorageError
 
 FORMAT = 1
@@ -100,7 +100,7 @@ class SavedDirectory:
     """
 
     def __init__(self, path: str | os.PathLike[str], disk: Disk = DISK) -> None:
-        self.path, self.disk = os.fspath(path), disk
+        self.path, self.disk = folder_path(path), disk
         where = os.path.join(self.path, MANIFEST)
         try:
             data = read_whole(disk, where, _MOST_MANIFEST)
@@ -270,7 +270,7 @@ class Replacement:
         after: Replacement | None = None,
         held: bool = False,
     ) -> None:
-        self.path, self.disk = os.fspath(path), disk
+        self.path, self.disk = folder_path(path), disk
         self.bytes_written = 0
         """How many bytes were new."""
         self.on_put: Callable[[int], Any] = lambda size: None

@@ -254,6 +254,19 @@ def write_all(disk: Disk, handle: int, data: Any) -> None:
             rest = rest[disk.write(handle, rest) :]
 
 
+def folder_path(path: str | bytes | os.PathLike[Any]) -> str:
+    """
+    Take the path of a folder as the functions of ``os`` do.
+
+    :param path: What was given
+    :return: The path
+    """
+    name = os.fsdecode(path)
+    if not name:
+        raise ValueError("the path of the directory is empty; name one, such as 'buffer.sb3x'")
+    return name
+
+
 def read_whole(disk: Disk, path: str, most: int) -> bytes:
     """
     Read a file.

@@ -8,6 +8,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
 from torch.nn import functional as F
 
 from sb3_extra_buffers.compressed.prioritized import (
@@ -15,6 +16,11 @@ from sb3_extra_buffers.compressed.prioritized import (
     CompressedPrioritizedReplayBuffer,
     PrioritizedReplayBuffer,
 )
+
+
+def _has_priorities(kind: type[Any]) -> bool:
+    """Whether a class is a prioritized buffer: ours, or one whose transitions are in the shards of a fleet."""
+    return issubclass(kind, ReplayBuffer) and hasattr(kind, "update_priorities") and hasattr(kind, "update_beta")
 
 
 class PrioritizedDQN(DQN):
@@ -44,7 +50,7 @@ class PrioritizedDQN(DQN):
     def _setup_model(self) -> None:
         if self.replay_buffer_class is None:
             self.replay_buffer_class = self.compressed_buffers[isinstance(self.observation_space, spaces.Dict)]
-        if not issubclass(self.replay_buffer_class, PrioritizedReplayBuffer):
+        if not _has_priorities(self.replay_buffer_class):
             raise TypeError(
                 f"PrioritizedDQN needs a prioritized buffer, not {self.replay_buffer_class.__name__}; use "
                 "CompressedPrioritizedReplayBuffer or leave replay_buffer_class out"
@@ -62,8 +68,8 @@ class PrioritizedDQN(DQN):
         :param gradient_steps: How many
         :param batch_size: Transitions per step
         """
-        buffer = self.replay_buffer
-        if not isinstance(buffer, PrioritizedReplayBuffer):
+        buffer: Any = self.replay_buffer
+        if not _has_priorities(type(buffer)):
             raise TypeError(f"PrioritizedDQN needs a prioritized buffer, but was given a {type(buffer).__name__}")
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
@@ -88,7 +94,7 @@ class PrioritizedDQN(DQN):
             losses.append(loss.item())
 
             self.policy.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             th.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
             self.policy.optimizer.step()
             buffer.update_priorities(batch.indices, (target_q_values - current_q_values).abs())

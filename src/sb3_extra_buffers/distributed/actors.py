@@ -1,0 +1,208 @@
+"""What runs inside Ray's actors: thin shells around ``Shard`` and ``Collector``. A shard's process never imports torch."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from sb3_extra_buffers.distributed.checkpoints import load_shard, save_shard
+from sb3_extra_buffers.distributed.optional import need_ray
+from sb3_extra_buffers.distributed.outbox import Outbox
+from sb3_extra_buffers.distributed.ray_transport import RayTransport
+from sb3_extra_buffers.distributed.replies import Reply
+from sb3_extra_buffers.distributed.schema import Array, Schema
+from sb3_extra_buffers.distributed.shard import Ack, Shard, Stats
+from sb3_extra_buffers.storage.freed_memory import keep_freed_memory
+
+_FETCH_SECONDS = 20.0
+
+
+class ShardInfo(NamedTuple):
+    """What a new shard tells of itself."""
+
+    node: str
+    pid: int
+    restored: int
+    """Transitions that it counts, from a checkpoint."""
+    total: float
+    problem: str
+    """Why a checkpoint could not be read; empty where that was no problem."""
+    modules: tuple[str, ...]
+    """Of torch and SB3, those that have been imported: none."""
+
+
+class ShardActor:
+    """
+    A shard as an actor.
+
+    :param schema: What blocks look like, as JSON
+    :param arguments: What ``Shard`` takes
+    :param path: A checkpoint to go on with, if it is there; None for none
+    """
+
+    def __init__(self, schema: str, arguments: dict[str, Any], path: str | None) -> None:
+        keep_freed_memory()  # batches are as large as each other: the next one takes the pages of the last
+        described = Schema.from_json(schema)
+        self.shard, self.problem, self.restored = Shard(described, **arguments), "", 0
+        if path is not None and os.path.exists(path):
+            try:
+                self.restored = load_shard(self.shard, path)
+            except (OSError, RuntimeError) as error:
+                self.problem, self.shard = str(error), Shard(described, **arguments)
+
+    def describe(self) -> ShardInfo:
+        """Tell where it is, and what it has."""
+        import sys
+
+        node = need_ray().get_runtime_context().get_node_id()
+        loaded = tuple(name for name in ("torch", "stable_baselines3") if name in sys.modules)
+        total = self.shard.drawer.total(self.shard.size)
+        return ShardInfo(node, os.getpid(), self.restored, total, self.problem, loaded)
+
+    def add(self, message: bytes) -> Ack:
+        """As ``Shard``'s."""
+        return self.shard.add(message)
+
+    def ask(self) -> Ack:
+        """As ``Shard``'s."""
+        return self.shard.ask()
+
+    def sample(self, batch_size: int, batches: int, coded: bool) -> Reply:
+        """As ``Shard``'s."""
+        return self.shard.sample(batch_size, batches, coded)
+
+    def update_priorities(self, insertions: Array, priorities: Array) -> int:
+        """As ``Shard``'s."""
+        return self.shard.update_priorities(insertions, priorities)
+
+    def steer(self, limit: int, version: int | None = None, publication: Any = None) -> None:
+        """As ``Shard``'s."""
+        self.shard.steer(limit, version, publication)
+
+    def stats(self, episodes_from: int) -> Stats:
+        """As ``Shard``'s."""
+        return self.shard.stats(episodes_from)
+
+    def save(self, path: str) -> int:
+        """As ``save_shard``."""
+        return save_shard(self.shard, path)
+
+
+class Progress(NamedTuple):
+    """What a collector tells of itself."""
+
+    steps: int
+    acknowledged: tuple[int, ...]
+    """Blocks that each shard has acknowledged."""
+    resent: int
+    version: int
+    coding_seconds: float
+    waiting_seconds: float
+    cpu_seconds: float
+    waits_for: tuple[int, ...]
+    """Shards whose answers are missing."""
+
+
+class CollectorInfo(NamedTuple):
+    """What a new collector tells of itself."""
+
+    node: str
+    pid: int
+    observation_space: Any
+    action_space: Any
+
+
+class CollectorActor:
+    """
+    A collector as an actor.
+
+    :param make_env: See ``Fleet``
+    :param lanes: Number of environments
+    :param seed: Seed of the first one; None for none
+    """
+
+    def __init__(self, make_env: Any, lanes: int, seed: int | None) -> None:
+        import torch as th
+
+        from sb3_extra_buffers.distributed.collector import make_lanes
+
+        th.set_num_threads(1)
+        self.seed, self.lanes = seed, lanes
+        self.env = make_lanes(make_env, lanes, seed)
+        self.collector: Any = None
+        self.transport: Any = None
+
+    def describe(self) -> CollectorInfo:
+        """Tell where it is, and what it plays."""
+        node = need_ray().get_runtime_context().get_node_id()
+        return CollectorInfo(node, os.getpid(), self.env.observation_space, self.env.action_space)
+
+    def prepare(self, schema: str, spec: Any, shards: list[tuple[Any, int]], settings: dict[str, Any]) -> None:
+        """
+        Get ready to play.
+
+        :param schema: What blocks look like, as JSON
+        :param spec: A ``PolicySpec``
+        :param shards: The shards, and how often each has been replaced
+        :param settings: Run, number, incarnation, epsilons, window and seconds after which blocks are sent again
+        """
+        from sb3_extra_buffers.distributed.acting import Actor
+        from sb3_extra_buffers.distributed.builder import BlockBuilder
+        from sb3_extra_buffers.distributed.collector import Collector
+        from sb3_extra_buffers.distributed.spaces import make_schema
+
+        described = Schema.from_json(schema)
+        mine = make_schema(
+            self.env.observation_space, self.env.action_space, self.lanes, described.block_steps, described.method
+        )
+        if (mine.fields, mine.action_shape) != (described.fields, described.action_shape):
+            raise ValueError(f"make_env() makes other environments here: {mine.to_json()}, not {schema}")
+        self.transport = RayTransport([handle for handle, _ in shards])
+        number = settings["number"]
+        outbox = Outbox(self.transport, number, len(shards), settings["window"], settings["resend_after"])
+        for shard, (_, incarnation) in enumerate(shards):
+            outbox.replaced(shard, incarnation)
+        actor = Actor(spec, self.env.action_space, self.lanes, settings["epsilons"], self.seed)
+        builder = BlockBuilder(described, settings["run"], number, settings["incarnation"])
+        self.collector = Collector(self.env, actor, builder, outbox, self._fetch)
+
+    def _fetch(self, where: Any) -> Any:
+        ray = need_ray()
+        try:
+            return ray.get(where[0], timeout=_FETCH_SECONDS)
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.ObjectLostError):
+            return None  # there will be a newer one
+
+    def run(self) -> int:
+        """Play until it is stopped."""
+        return int(self.collector.run())
+
+    def replace_shard(self, shard: int, handle: Any, incarnation: int) -> None:
+        """
+        Send to another actor from now on.
+
+        :param shard: Number of the shard
+        :param handle: The actor, in a list
+        :param incarnation: How often it has been replaced
+        """
+
+        def replace() -> None:
+            self.transport.handles[shard] = handle[0]
+            self.collector.outbox.replaced(shard, incarnation)
+
+        if self.collector is not None:
+            self.collector.replacements.append(replace)
+
+    def progress(self) -> Progress | None:
+        """Tell how far it has got; None before it is prepared."""
+        if self.collector is None:
+            return None
+        one, outbox = self.collector, self.collector.outbox
+        seconds = one.coding_seconds, one.waiting_seconds, one.cpu_seconds
+        waits_for = tuple(outbox.waits_for()) if not outbox.has_room() else ()
+        return Progress(one.builder.steps, tuple(outbox.acknowledged), outbox.resent, one.actor.version, *seconds, waits_for)
+
+    def stop(self) -> None:
+        """Have ``run`` return soon."""
+        if self.collector is not None:
+            self.collector.stopped.set()

@@ -1,0 +1,422 @@
+"""A fleet: collectors and shards on Ray, and what the learner needs of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sb3_extra_buffers.distributed.acting import EXPLORATIONS, describe_policy, lane_epsilons, publish
+from sb3_extra_buffers.distributed.actors import CollectorActor, ShardActor
+from sb3_extra_buffers.distributed.callback import FleetCallback
+from sb3_extra_buffers.distributed.client import Batch, Client
+from sb3_extra_buffers.distributed.clock import Clock, RateLimiter
+from sb3_extra_buffers.distributed.crew import CollectorCrew, ShardCrew
+from sb3_extra_buffers.distributed.env import FleetEnv
+from sb3_extra_buffers.distributed.errors import MissingError, ShardLostError
+from sb3_extra_buffers.distributed.manifest import load_manifest, save_manifest, save_model
+from sb3_extra_buffers.distributed.optional import need_ray
+from sb3_extra_buffers.distributed.ray_transport import RayTransport
+from sb3_extra_buffers.distributed.replies import Reply
+from sb3_extra_buffers.distributed.schema import Array
+from sb3_extra_buffers.distributed.spaces import make_schema
+from sb3_extra_buffers.distributed.status import FleetStatus
+
+logger = logging.getLogger(__name__)
+
+ON_SHARD_LOSS = ("continue", "stop")
+_POLL_SECONDS = 0.5
+_POLL_WHEN_WAITING = 0.05
+
+
+class Fleet:
+    """
+    Collectors that play, shards that keep what they play, and an environment and a buffer for a learner of SB3's.
+
+    Use it in a ``with`` block: leaving that ends all actors. Ray has to be running; ``ray.init()`` starts it on this machine.
+
+    :param make_env: Makes one environment, or a ``VecEnv`` of ``envs_per_collector``; runs in the collectors
+    :param n_collectors: Number of processes that play
+    :param envs_per_collector: Environments of each
+    :param n_shards: Number of processes that keep transitions
+    :param block_steps: Steps of a block, a multiple of 16; larger blocks are denser and come later
+    :param max_lead: Transitions that collectors may be ahead of the learner; by default four blocks of each of them
+    :param publish_every: Updates after which the policy is sent to collectors
+    :param exploration: ``"model"``: as the algorithm would; ``"ape-x"``: each environment has its own share of random actions
+    :param on_shard_loss: ``"continue"`` replaces a shard and says what was lost; ``"stop"`` raises ``ShardLostError``
+    :param checkpoint_dir: Directory for checkpoints, which all machines see; None for none
+    :param checkpoint_every: Timesteps between checkpoints; None for one at the end
+    :param compression_method: How frames are coded
+    :param timeout: Seconds after which somebody who does not answer is missing
+    :param start_timeout: Seconds that starting an actor, replacing one or saving a shard may take
+    :param resend_after: Seconds after which a block that was not acknowledged is sent again
+    :param seed: Seed of environments, exploration and samples
+    :param collector_options: Options of Ray's for collectors, such as ``num_cpus`` (1 by default)
+    :param shard_options: Options of Ray's for shards
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[], Any],
+        *,
+        n_collectors: int = 2,
+        envs_per_collector: int = 1,
+        n_shards: int = 1,
+        block_steps: int = 64,
+        max_lead: int | None = None,
+        publish_every: int = 100,
+        exploration: str = "model",
+        on_shard_loss: str = "continue",
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        checkpoint_every: int | None = None,
+        compression_method: str | None = None,
+        timeout: float = 60.0,
+        start_timeout: float = 120.0,
+        resend_after: float = 10.0,
+        seed: int | None = None,
+        collector_options: dict[str, Any] | None = None,
+        shard_options: dict[str, Any] | None = None,
+    ) -> None:
+        for name, value in (
+            *(("n_collectors", n_collectors), ("envs_per_collector", envs_per_collector), ("n_shards", n_shards)),
+            ("publish_every", publish_every),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it must be 1 or more")
+        if exploration not in EXPLORATIONS:
+            raise ValueError(f"exploration is {exploration!r}; it must be one of {EXPLORATIONS}")
+        if on_shard_loss not in ON_SHARD_LOSS:
+            raise ValueError(f"on_shard_loss is {on_shard_loss!r}; it must be one of {ON_SHARD_LOSS}")
+        if checkpoint_every is not None and checkpoint_dir is None:
+            raise ValueError("checkpoint_every needs a checkpoint_dir")
+        self.ray = need_ray()
+        self.n_lanes, self.n_shards = n_collectors * envs_per_collector, n_shards
+        self.block_steps, self.publish_every, self.exploration = block_steps, publish_every, exploration
+        self.on_shard_loss, self.seed = on_shard_loss, seed
+        self.timeout, self.start_timeout = timeout, start_timeout
+        self.checkpoint_dir = None if checkpoint_dir is None else os.path.abspath(checkpoint_dir)
+        self.checkpoint_every = checkpoint_every
+        lead = 4 * self.n_lanes * block_steps if max_lead is None else max_lead
+        self.limiter, self.clock = RateLimiter(lead), Clock(n_shards)
+        self.run, self.incarnation, self.timesteps = os.urandom(16), 0, 0
+        self.restores = False
+        self.events: list[str] = []
+        """What has gone wrong, and what was lost by it."""
+        self.client: Client | None = None
+        self.shards: ShardCrew | None = None
+        self._version = 0
+        self._publication: list[Any] | None = None
+        self._polled_at = self._stepped_at = 0.0
+        self._waited, self._began = 0.0, time.monotonic()
+        options = {"num_cpus": 1, **(collector_options or {})}
+        self._shard_options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(shard_options or {})}
+        self.collectors = CollectorCrew(
+            self, CollectorActor, make_env, n_collectors, envs_per_collector, options, resend_after
+        )
+        try:
+            info = self.collectors.hire()
+            lanes = envs_per_collector, block_steps
+            self.schema = make_schema(info.observation_space, info.action_space, *lanes, compression_method)
+        except BaseException:
+            self.close()
+            raise
+        self.env = FleetEnv(self, info.observation_space, info.action_space)
+
+    @classmethod
+    def restore(cls, checkpoint_dir: str | os.PathLike[str], make_env: Callable[[], Any], **kwargs: Any) -> Fleet:
+        """
+        Make a fleet that goes on where another one has saved a checkpoint; the model is ``model.zip`` in there.
+
+        :param checkpoint_dir: Where
+        :param make_env: Makes the same environments
+        :param kwargs: What ``Fleet`` takes; numbers of collectors and shards have to be the same
+        :return: The fleet
+        """
+        said = load_manifest(checkpoint_dir)
+        for name, value in said.settings.items():
+            if kwargs.setdefault(name, value) != value:
+                raise ValueError(f"{name} is {kwargs[name]}, but the checkpoint in {checkpoint_dir} was made with {value}")
+        fleet = cls(make_env, checkpoint_dir=checkpoint_dir, **kwargs)
+        fleet.run, fleet.restores = said.run, True
+        fleet.incarnation = said.incarnation + 1
+        fleet.collectors.renumber(said.incarnation + 1)
+        return fleet
+
+    # -- beginning and end ----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all actors. What was not saved is gone."""
+        self.collectors.dismiss()
+        if self.shards is not None:
+            self.shards.dismiss()
+
+    def __reduce__(self) -> Any:
+        # SB3 saves replay_buffer_kwargs with a model; one that is loaded needs another fleet to go on, but none to act.
+        return ClosedFleet, ()
+
+    def callback(self) -> FleetCallback:
+        """
+        Make the callback that ``learn`` needs.
+
+        :return: The callback
+        """
+        return FleetCallback(self)
+
+    def start_shards(self, buffer: Any, capacity: int, prefetch: int, arguments: dict[str, Any]) -> None:
+        """
+        Start the shards; ``ShardedReplayBuffer`` calls it.
+
+        :param buffer: The buffer
+        :param capacity: Transitions of all shards together
+        :param prefetch: Batches of a call
+        :param arguments: What else ``Shard`` takes
+        """
+        if self.shards is not None:
+            raise RuntimeError("this fleet has a buffer already; make another fleet for another model")
+        if (buffer.observation_space, buffer.action_space) != (self.env.observation_space, self.env.action_space):
+            raise ValueError("the buffer has other spaces than fleet.env")
+        each = -(-capacity // self.n_shards)
+        given = {"capacity": each, "run": self.run, "seed": self.seed, **arguments}
+        self.shards = ShardCrew(self, ShardActor, given, self._shard_options)
+        self.shards.hire_all()
+        self.transport = RayTransport(self.shards.handles)
+        self.client = Client(self.transport, self.schema, self.n_shards, prefetch, self.timeout, self.seed)
+        self.client.on_lost, self.client.on_reply = self._on_lost, self._on_reply
+        for number, info in enumerate(self.shards.infos):
+            self._introduce(number, info)
+            self.clock.note(number, 0, info.restored)
+        # Incarnations go on where those of the checkpoint ended, so nothing of theirs is taken for ours.
+        self.timesteps = self.clock.total
+
+    def _introduce(self, number: int, info: Any) -> None:
+        assert self.client is not None and self.shards is not None
+        here = self.ray.get_runtime_context().get_node_id()
+        self.client.coded[number] = info.node != here
+        self.client.weigh(number, self.shards.incarnations[number], info.total)
+
+    def start_collectors(self, model: Any) -> None:
+        """
+        Publish a first policy and have collectors play; the callback calls it.
+
+        :param model: The model
+        """
+        assert self.shards is not None
+        self.publish(model)
+        epsilons = lane_epsilons(0, self.n_lanes, self.n_lanes)
+        self.collectors.start(self.schema.to_json(), describe_policy(model, self.exploration), self.shards, self.run, epsilons)
+
+    # -- while the learner learns ---------------------------------------------------------------------------------------
+
+    def publish(self, model: Any) -> None:
+        """
+        Send the policy to collectors, by way of what shards answer them.
+
+        :param model: The model
+        """
+        self._version += 1
+        # In a list, so that Ray hands over the reference and not what it refers to.
+        self._publication = [self.ray.put(publish(model, self._version))]
+        self._steer()
+
+    def _steer(self) -> None:
+        assert self.shards is not None
+        limits = self.limiter.limits(self.clock, self.timesteps, self.n_shards)
+        self.shards.steer(limits, self._version, self._publication)
+
+    def advance(self, timesteps: int) -> None:
+        """
+        Wait until so many more transitions have been collected.
+
+        :param timesteps: How many; ``MissingError`` names who has not played when they have not come in time
+        """
+        if self._publication is None:
+            raise RuntimeError("collectors have no policy yet: call model.learn(..., callback=fleet.callback())")
+        self.timesteps += timesteps
+        began = time.monotonic()
+        last = self.clock.total
+        while not self.limiter.may_step(self.clock, self.timesteps):
+            self.poll(_POLL_WHEN_WAITING)
+            if self.clock.total > last:
+                last, began = self.clock.total, time.monotonic()
+            if time.monotonic() - began > self.timeout:
+                raise MissingError(
+                    f"no transitions have come for {self.timeout:.0f} s: {self.collectors.explain()}; "
+                    f"{self.clock.total:,} of {self.timesteps:,} are there"
+                )
+            self._waited += _POLL_WHEN_WAITING
+            time.sleep(_POLL_WHEN_WAITING)
+        if time.monotonic() - self._polled_at > _POLL_SECONDS:
+            self.poll(_POLL_SECONDS)
+
+    def poll(self, every: float = 0.0) -> None:
+        """
+        Hear how everybody is, tell shards how far they may go, and replace whom Ray has lost. It does not wait for answers.
+
+        :param every: Do nothing if that was done less than so many seconds ago
+        """
+        now = time.monotonic()
+        if self.shards is None or now - self._polled_at < every:
+            return
+        self._polled_at = now
+        for stats in self.shards.hear():
+            self.clock.note(stats.shard, stats.incarnation, stats.added)
+            if self.client is not None:
+                self.client.weigh(stats.shard, stats.incarnation, stats.total)
+            self.env.episodes += stats.episodes
+        for number, why in self.shards.missing(self.timeout):
+            self._replace_shard(number, why)
+        self.collectors.look_after(self.timeout)
+        self._steer()
+
+    def _on_reply(self, reply: Reply) -> None:
+        self.clock.note(reply.shard, reply.incarnation, reply.added)
+
+    def _on_lost(self, shard: int) -> None:
+        if shard < 0:
+            self.poll(_POLL_WHEN_WAITING)
+        else:
+            self._replace_shard(shard, "it did not answer a call for samples")
+
+    def _replace_shard(self, number: int, why: str) -> None:
+        assert self.shards is not None and self.client is not None
+        acknowledged = self.collectors.acknowledged(number) * self.schema.cells
+        info = self.shards.replace(number)
+        incarnation = self.shards.incarnations[number]
+        lost = self.clock.replace(number, incarnation, info.restored, acknowledged, self.shards.capacity)
+        self.transport.handles[number] = self.shards.handles[number]
+        self._introduce(number, info)
+        self.announce(
+            f"shard {number} is lost ({why}): {lost:,} transitions are gone, {info.restored:,} were restored"
+            + (f"; {info.problem}" if info.problem else "")
+        )
+        self._steer()
+        self.collectors.tell_of_shard(number, self.shards.handles[number], incarnation)
+        if self.on_shard_loss == "stop":
+            raise ShardLostError(number, f"{why}; {lost:,} transitions are gone, and on_shard_loss is 'stop'")
+
+    def announce(self, what: str) -> None:
+        """
+        Say that something has gone wrong.
+
+        :param what: What
+        """
+        self.events.append(what)
+        logger.warning(what)
+
+    # -- samples --------------------------------------------------------------------------------------------------------
+
+    def sample(self, batch_size: int) -> Batch:
+        """
+        Draw a batch.
+
+        :param batch_size: Number of transitions
+        :return: The batch
+        """
+        assert self.client is not None
+        if self.client.is_empty:
+            self.poll()
+        return self.client.sample(batch_size)
+
+    def update_priorities(self, indices: Array, priorities: Array) -> None:
+        """
+        Send priorities to the shards.
+
+        :param indices: Indices of samples
+        :param priorities: One each
+        """
+        assert self.client is not None
+        self.client.update_priorities(indices, priorities)
+
+    @property
+    def size(self) -> int:
+        """Transitions that all shards hold, as far as is known."""
+        return 0 if self.shards is None else sum(stats.size for stats in self.shards.stats if stats is not None)
+
+    # -- what is known --------------------------------------------------------------------------------------------------
+
+    def status(self) -> FleetStatus:
+        """
+        Tell how everybody is.
+
+        :return: Figures; printed, they are a table
+        """
+        self.poll()
+        return FleetStatus.of(self)
+
+    def figures(self) -> dict[str, float]:
+        """
+        Tell what goes to SB3's logger.
+
+        :return: Figures by name
+        """
+        known = [stats for stats in (self.shards.stats if self.shards is not None else []) if stats is not None]
+        added = max(sum(stats.added for stats in known), 1)
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        oldest = [stats.oldest_version for stats in known if stats.oldest_version >= 0]
+        return {
+            "transitions": float(self.clock.total),
+            "adds_per_second": self.clock.total / seconds,
+            "wire_bytes_per_transition": sum(stats.wire_bytes for stats in known) / added,
+            "waiting_for_collectors": self._waited / seconds,
+            "waiting_for_samples": (self.client.waited if self.client is not None else 0.0) / seconds,
+            "policy_lag": float(self._version - min(oldest)) if oldest else 0.0,
+            "lost": float(self.clock.lost),
+            "duplicates": float(sum(stats.duplicates for stats in known)),
+        }
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------------
+
+    def save(self, model: Any = None) -> None:
+        """
+        Save all shards, the model, and last a manifest with all clocks.
+
+        :param model: The model; None for none
+        """
+        if self.checkpoint_dir is None or self.shards is None:
+            raise ValueError("there is nowhere to save to: give the Fleet a checkpoint_dir, and a model a buffer of it")
+        os.makedirs(self.checkpoint_dir, exist_ok=True)
+        saved = self.shards.save_all(self.shard_path)
+        if model is not None:
+            save_model(model, self.checkpoint_dir)
+        settings = {
+            "n_collectors": self.collectors.count,
+            "envs_per_collector": self.n_lanes // self.collectors.count,
+            "n_shards": self.n_shards,
+            "block_steps": self.block_steps,
+        }
+        highest = max([self.incarnation, *self.collectors.incarnations])
+        save_manifest(self.checkpoint_dir, self.run, highest, settings, saved, self.timesteps)
+
+    def shard_path(self, number: int) -> str:
+        """
+        Tell where a shard is saved.
+
+        :param number: Its number
+        :return: A directory
+        """
+        assert self.checkpoint_dir is not None
+        return os.path.join(self.checkpoint_dir, f"shard-{number}")
+
+
+class ClosedFleet:
+    """What a saved model has for its fleet: it can act, and needs another fleet to learn."""
+
+    schema = None
+    size = 0
+
+    def start_shards(self, *args: Any) -> None:
+        """There are none to start."""
+
+    def sample(self, batch_size: int) -> Any:
+        """Say what is missing."""
+        raise RuntimeError(
+            "this model was saved without its fleet; load it with replay_buffer_kwargs=dict(fleet=fleet) to go on"
+        )

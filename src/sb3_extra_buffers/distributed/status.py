@@ -1,0 +1,65 @@
+"""How a fleet is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sb3_extra_buffers.distributed.fleet import Fleet
+
+
+@dataclass(frozen=True)
+class FleetStatus:
+    """
+    Figures of one moment; ``str`` makes a table of them.
+
+    :param shards: ``Stats`` of each shard, None of those that have not told yet
+    :param collectors: ``Progress`` of each collector, likewise
+    :param collector_incarnations: How often each collector has been replaced
+    :param figures: What goes to SB3's logger
+    :param events: What has gone wrong
+    """
+
+    shards: tuple[Any, ...]
+    collectors: tuple[Any, ...]
+    collector_incarnations: tuple[int, ...]
+    figures: dict[str, float]
+    events: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> FleetStatus:
+        """
+        Take them of a fleet.
+
+        :param fleet: The fleet
+        :return: The figures
+        """
+        crew = fleet.collectors
+        shards = () if fleet.shards is None else tuple(fleet.shards.stats)
+        return cls(shards, tuple(crew.progress), tuple(crew.incarnations), fleet.figures(), tuple(fleet.events))
+
+    def __str__(self) -> str:
+        lines = ["shard      replaced      added       held   of    wire bytes  twice"]
+        for number, stats in enumerate(self.shards):
+            if stats is None:
+                lines.append(f"{number:<5} has not answered yet")
+                continue
+            wire = stats.wire_bytes / max(stats.added, 1)
+            lines.append(
+                f"{number:<10} {stats.incarnation:>8} {stats.added:>10,} {stats.size:>10,} {stats.size / stats.capacity:>5.0%}"
+                f" {wire:>10.0f} {stats.duplicates:>6}"
+            )
+        lines.append("collector  replaced      steps     resent   policy  coding")
+        for number, progress in enumerate(self.collectors):
+            if progress is None:
+                lines.append(f"{number:<5} has not answered yet")
+                continue
+            coding = progress.coding_seconds / max(progress.cpu_seconds, 1e-9)
+            lines.append(
+                f"{number:<10} {self.collector_incarnations[number]:>8} {progress.steps:>10,} {progress.resent:>10,} "
+                f"{progress.version:>8} {coding:>7.0%}"
+            )
+        lines += [f"{name.replace('_', ' '):<28} {value:>14,.2f}" for name, value in self.figures.items()]
+        lines += self.events
+        return "\n".join(lines)

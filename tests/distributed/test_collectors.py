@@ -1,0 +1,96 @@
+"""Collectors act as SB3 does, and what they send is what they have played; without Ray."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from fleet_worlds import Continuous, Numbered, check_samples
+from numbered_lanes import RUN
+from stable_baselines3 import DQN, SAC, TD3
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv
+from unreliable import Network
+
+from sb3_extra_buffers.distributed.acting import Actor, describe_policy, lane_epsilons, publish
+from sb3_extra_buffers.distributed.builder import BlockBuilder
+from sb3_extra_buffers.distributed.collector import Collector, make_lanes
+from sb3_extra_buffers.distributed.outbox import Outbox
+from sb3_extra_buffers.distributed.shard import Shard
+from sb3_extra_buffers.distributed.spaces import make_schema
+
+SMALL: dict[str, Any] = {"net_arch": [8], "features_extractor_kwargs": {"features_dim": 16}}
+
+
+def make_model(kind: type[Any], env: Any, **kwargs: Any) -> Any:
+    own = copy.deepcopy(SMALL)  # SB3 writes to it
+    return kind("CnnPolicy", env, buffer_size=10, learning_starts=0, policy_kwargs=own, device="cpu", seed=0, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [DQN, SAC, TD3])
+def test_what_is_sent_was_played(kind: type[Any]) -> None:
+    env = make_lanes(Numbered if kind is DQN else Continuous, 2, 0)
+    noise = NormalActionNoise(np.zeros(2), 0.1 * np.ones(2)) if kind is TD3 else None
+    model = make_model(kind, env, **({} if noise is None else {"action_noise": noise}))
+    schema = make_schema(env.observation_space, env.action_space, 2, 16)
+    network = Network([Shard(schema, 640, RUN, number, seed=0) for number in range(2)])
+    actor = Actor(describe_policy(model, "ape-x"), env.action_space, 2, lane_epsilons(0, 2, 2), 0)
+    outbox = Outbox(network, 0, 2, now=network.now)
+    collector = Collector(env, actor, BlockBuilder(schema, RUN, 0, 0), outbox, lambda where: where)
+    for shard in network.shards:
+        shard.steer(10**6, 1, publish(model, 1))
+
+    def attend() -> None:
+        network.run()
+        if sum(shard.blocks for shard in network.shards) >= 6:
+            collector.stopped.set()
+
+    network.on_wait = attend
+    assert collector.run() >= 6 * 16
+    assert actor.version == 1 and abs(network.shards[0].blocks - network.shards[1].blocks) <= 1
+    for shard in network.shards:
+        *values, actions, rewards, dones, _ = shard.sample(64).arrays
+        tensors = [th.from_numpy(np.array(array)) for array in (*values, actions, rewards, dones)]
+        named = dict(zip(("observations", "next_observations", "actions", "rewards", "dones"), tensors, strict=True))
+        check_samples(SimpleNamespace(**named))
+        if kind is not DQN:
+            assert actions.shape == (64, 2) and np.abs(actions).max() <= 1 and len(np.unique(actions)) > 32
+
+
+def test_a_policy_acts_as_the_model_does() -> None:
+    env = make_lanes(Numbered, 2, 0)
+    model = make_model(DQN, env)
+    other = make_model(DQN, env)
+    with th.no_grad():
+        for tensor in model.policy.parameters():
+            tensor.add_(th.randn_like(tensor))
+    actor = Actor(describe_policy(other, "model"), env.action_space, 2, np.zeros(2), 0)
+    model.exploration_rate = 0.0
+    obs = np.random.default_rng(0).integers(0, 256, (2, *env.observation_space.shape), dtype=np.uint8)  # type: ignore[misc]
+    actor.take(publish(model, 3))
+    assert actor.act(obs)[0].tolist() == model.policy.predict(obs)[0].tolist() and actor.version == 3
+    assert not any(name.startswith("q_net_target") for name in publish(model, 1).weights)
+    model.learning_starts, model.exploration_rate = 10, 1.0
+    assert publish(model, 4).is_random
+    drawn = set()
+    actor.take(publish(model, 5)._replace(is_random=False))
+    for _ in range(40):
+        drawn |= set(actor.act(obs)[0].tolist())
+    assert drawn == {0, 1, 2}
+
+
+def test_ape_x_explores_in_steps() -> None:
+    shares = lane_epsilons(0, 8, 8)
+    assert shares[0] == 0.4 and shares[-1] == pytest.approx(0.4**8) and (np.diff(shares) < 0).all()
+    assert lane_epsilons(4, 2, 8).tolist() == shares[4:6].tolist() and lane_epsilons(0, 1, 1).tolist() == [0.4]
+
+
+def test_environments_are_wrapped_as_by_sb3() -> None:
+    env = make_lanes(lambda: DummyVecEnv([Numbered] * 3), 3, None)
+    assert env.num_envs == 3
+    with pytest.raises(ValueError, match="3 environments, but envs_per_collector is 2"):
+        make_lanes(lambda: DummyVecEnv([Numbered] * 3), 2, None)

@@ -1,0 +1,196 @@
+"""Collectors and shards over a network that drops, repeats, reorders and kills."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numbered_lanes import RUN, Player, check_values, make_schema, stamps_of_block
+from unreliable import Network
+
+from sb3_extra_buffers.distributed.checkpoints import load_shard, save_shard
+from sb3_extra_buffers.distributed.clock import Clock, RateLimiter
+from sb3_extra_buffers.distributed.outbox import Outbox
+from sb3_extra_buffers.distributed.shard import Shard
+
+SCHEMA = make_schema(2, 16)
+SHARDS, COLLECTORS, SLOTS = 2, 2, 64
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["play"] * 4 + ["deliver"] * 6 + ["drop", "repeat", "lose answer", "wait", "save", "kill shard", "kill collector"]
+        ),
+        st.integers(0, 7),
+    ),
+    max_size=60,
+)
+
+
+class Cluster:
+    """What a fleet does, without processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.network = Network([self.new_shard(number, 0) for number in range(SHARDS)])
+        self.clock, self.limiter = Clock(SHARDS), RateLimiter(1 << 40)
+        self.players = [Player(SCHEMA, number) for number in range(COLLECTORS)]
+        self.outboxes = [self.new_outbox(number) for number in range(COLLECTORS)]
+        self.retired: list[Outbox] = []
+        self.announced = 0
+        # What each shard has acknowledged, by name, as collectors have heard.
+        self.promised: list[set[tuple[int, int, int]]] = [set() for _ in range(SHARDS)]
+
+    def new_shard(self, number: int, incarnation: int) -> Shard:
+        shard = Shard(SCHEMA, SLOTS * SCHEMA.cells, RUN, number, incarnation)
+        shard.steer(1 << 40)
+        return shard
+
+    def new_outbox(self, number: int) -> Outbox:
+        outbox = Outbox(self.network, number, SHARDS, window=2, resend_after=5.0, now=self.network.now)
+        for shard in self.network.shards:
+            outbox.replaced(shard.number, shard.incarnation)
+        return outbox
+
+    def pump(self, number: int) -> None:
+        outbox, before = self.outboxes[number], list(self.outboxes[number]._waiting)
+        outbox.pump(0)
+        for sequence in set(before) - set(outbox._waiting):
+            self.promised[outbox.shard_of(sequence)].add((number, self.players[number].who[1], sequence))
+
+    def play(self, number: int) -> None:
+        self.pump(number)
+        if self.outboxes[number].has_room():
+            self.outboxes[number].push(self.players[number].block(self.outboxes[number].settled))
+
+    def save(self, number: int) -> None:
+        save_shard(self.network.shards[number], self.folder / str(number))
+
+    def kill_shard(self, number: int) -> None:
+        old = self.network.shards[number]
+        new = self.new_shard(number, old.incarnation + 1)
+        restored = load_shard(new, self.folder / str(number)) if (self.folder / str(number)).exists() else 0
+        self.network.shards[number] = new
+        counts = [outbox.acknowledged[number] for outbox in (*self.outboxes, *self.retired)]
+        acknowledged = sum(counts) * SCHEMA.cells
+        lost = self.clock.replace(number, new.incarnation, restored, acknowledged, new.capacity)
+        held = {tuple(slot.name) for slot in new.kept if slot is not None}
+        gone = self.promised[number] - held
+        assert lost >= len(gone) * SCHEMA.cells, "a loss was not announced"
+        self.promised[number] &= held
+        self.announced += lost
+        for outbox in self.outboxes:
+            outbox.replaced(number, new.incarnation)
+
+    def kill_collector(self, number: int) -> None:
+        incarnation = self.players[number].who[1] + 1
+        if incarnation < 4:
+            self.retired.append(self.outboxes[number])
+            self.players[number], self.outboxes[number] = Player(SCHEMA, number, incarnation), self.new_outbox(number)
+
+    def happen(self, event: str, which: int) -> None:
+        network = self.network
+        actions: dict[str, Any] = {
+            "play": lambda: self.play(which % COLLECTORS),
+            "deliver": lambda: network.deliver(which),
+            "drop": lambda: network.drop(which),
+            "repeat": lambda: network.deliver(which, repeats=2),
+            "lose answer": lambda: network.deliver(which, answers=False),
+            "save": lambda: self.save(which % SHARDS),
+            "kill shard": lambda: self.kill_shard(which % SHARDS),
+            "kill collector": lambda: self.kill_collector(which % COLLECTORS),
+        }
+        if event == "wait":
+            network.time += 6.0
+            for number in range(COLLECTORS):
+                self.pump(number)
+        else:
+            actions[event]()
+
+    def check(self) -> None:
+        """Everything that was promised is there, nothing is there twice, and all of it was played."""
+        everywhere: list[tuple[int, int, int]] = []
+        for shard in self.network.shards:
+            names = [tuple(slot.name) for slot in shard.kept if slot is not None]
+            assert len(names) == len(set(names)) == shard.blocks, "a block was added twice"
+            assert self.promised[shard.number] <= set(names), "a block was acknowledged and is not there"
+            assert all((collector + sequence) % SHARDS == shard.number for collector, _, sequence in names)
+            everywhere += names
+            if names:
+                rows = np.arange(len(names) * SCHEMA.block_steps).repeat(2)
+                *values, actions, rewards, dones, timeouts = shard.table.read(rows, np.tile([0, 1], len(rows) // 2))
+                final = (dones & ~timeouts).astype(np.float32)[:, None]
+                stamps = check_values(SCHEMA, [*values, actions, rewards[:, None], final, np.full((len(rows), 1), 0.99)])
+                assert set(stamps) == set().union(*(stamps_of_block(SCHEMA, name) for name in names))
+        assert len(everywhere) == len(set(everywhere)), "a block is in two shards"
+
+
+@given(events=EVENTS)
+def test_nothing_is_lost_unannounced_or_added_twice(events: list[tuple[str, int]]) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        cluster = Cluster(folder)
+        for event, which in events:
+            cluster.happen(event, which)
+        cluster.check()
+        # Once the network works again, everything that is on its way arrives.
+        for _ in range(4):
+            cluster.network.run()
+            cluster.network.time += 6.0
+            for number in range(COLLECTORS):
+                cluster.pump(number)
+        assert all(not outbox.waiting for outbox in cluster.outboxes)
+        cluster.check()
+        for shard in cluster.network.shards:
+            cluster.clock.note(shard.number, shard.incarnation, shard.added)
+        acknowledged = sum(sum(outbox.acknowledged) for outbox in (*cluster.outboxes, *cluster.retired))
+        assert cluster.clock.total >= acknowledged * SCHEMA.cells and cluster.clock.lost == cluster.announced
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_collector_waits_for_room() -> None:
+    network = Network([Shard(SCHEMA, 640, RUN, number) for number in range(2)])
+    player, outbox = Player(SCHEMA), Outbox(network, 0, 2, now=network.now)
+    outbox.pump(0)
+    assert not outbox.has_room() and [call[2] for call in network.calls] == ["ask"]
+    outbox.pump(0)
+    assert len(network.calls) == 1  # it does not ask twice at once
+    network.run()
+    outbox.pump(0)
+    assert not outbox.has_room()
+    network.shards[0].steer(1, 3, "policy")
+    outbox.pump(0)
+    network.run()
+    outbox.pump(0)
+    assert outbox.has_room() and outbox.newest is not None and outbox.newest[-2:] == (3, "policy")
+    outbox.push(player.block())
+    assert not outbox.has_room() and outbox.waits_for() == [0]  # the next block is for the other shard
+    assert (outbox.settled, outbox.waiting) == (0, 1)
+    network.run()
+    outbox.pump(0)
+    assert (outbox.settled, outbox.waiting, outbox.acknowledged) == (1, 0, [1, 0])
+
+
+def test_what_a_shard_says_that_was_given_up_does_not_count() -> None:
+    network = Network([Shard(SCHEMA, 640, RUN)])
+    network.shards[0].steer(640)
+    player, outbox = Player(SCHEMA), Outbox(network, 0, 1, now=network.now)
+    outbox.pump(0)
+    network.run()
+    outbox.pump(0)
+    outbox.push(player.block())
+    (ticket, old, call, args) = network.calls.pop()
+    network.shards[0] = Shard(SCHEMA, 640, RUN, 0, 1)
+    outbox.replaced(0, 1)
+    network.answers[ticket] = getattr(old, call)(*args)  # it was only stopped, and goes on
+    outbox.pump(0)
+    assert outbox.waiting == 1 and outbox.resent == 1
+    network.run()
+    outbox.pump(0)
+    assert outbox.waiting == 0 and network.shards[0].blocks == 1

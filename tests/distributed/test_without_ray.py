@@ -1,0 +1,46 @@
+"""Ray is an extra: everything imports without it, and says what is missing when it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import sb3_extra_buffers.distributed as distributed
+from sb3_extra_buffers.distributed import Fleet
+
+
+def test_everything_imports_without_ray() -> None:
+    code = (
+        "import sys; sys.modules['ray'] = None\n"
+        "import importlib, pkgutil, sb3_extra_buffers.distributed as package\n"
+        "for found in pkgutil.iter_modules(package.__path__): importlib.import_module(f'{package.__name__}.{found.name}')\n"
+        "print([getattr(package, name).__name__ for name in package.__all__])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, str(distributed.__all__)), done.stderr
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r'needs ray: pip install "\.\[ray\]"'):
+        Fleet(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"n_collectors": 0}, "n_collectors is 0"),
+        ({"n_shards": 0}, "n_shards is 0"),
+        ({"exploration": "boldly"}, "exploration is 'boldly'"),
+        ({"on_shard_loss": "cry"}, "on_shard_loss is 'cry'"),
+        ({"checkpoint_every": 5}, "needs a checkpoint_dir"),
+        ({"max_lead": 0}, "max_lead is 0"),
+    ],
+)
+def test_arguments_are_checked_before_anything_starts(arguments: dict[str, Any], what: str) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(ValueError, match=what):
+        Fleet(lambda: None, **arguments)
