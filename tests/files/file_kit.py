@@ -12,7 +12,8 @@ from sb3_extra_buffers.compressed.file_saving import save_buffer
 from sb3_extra_buffers.storage.disk import DISK, Disk
 
 PATH = "/buffer.sb3x"
-FILE_KINDS = [kind for kind in KINDS if kind != "on a device"]
+FILE_KINDS = list(KINDS)
+RING_KINDS = [kind for kind in KINDS if kind != "on a device"]
 
 
 def make(kind: str, steps: int, **kwargs: Any) -> tuple[Any, Feed]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from buffer_contents import contents
-from file_kit import FILE_KINDS, held, make
+from file_kit import RING_KINDS, held, make
 from gymnasium import spaces
 from numbered_worlds import ENVS, IMAGE, KINDS, ROWS, Feed, images, replay
 
@@ -30,7 +30,7 @@ def settled(buffer: Any) -> None:
 
 
 @pytest.mark.parametrize("max_memory", [None, 20_000, "1GB"])
-@pytest.mark.parametrize("kind", FILE_KINDS)
+@pytest.mark.parametrize("kind", RING_KINDS)
 def test_the_same_samples(kind: str, max_memory: Any, tmp_path: Path) -> None:
     ours, feed = make(kind, 0, storage_dir=str(tmp_path / "ring"), max_memory=max_memory)
     other, other_feed = make(kind, 0)
@@ -51,7 +51,7 @@ def test_the_same_samples(kind: str, max_memory: Any, tmp_path: Path) -> None:
     assert contents(ours) == contents(other)
 
 
-@pytest.mark.parametrize("kind", FILE_KINDS)
+@pytest.mark.parametrize("kind", RING_KINDS)
 def test_another_buffer_goes_on(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ring = str(tmp_path / "ring")
     ours, feed = make(kind, 95, storage_dir=ring)

@@ -22,7 +22,7 @@ from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 from test_buffer_saving import ROLLOUTS, RolloutFeed
 
 import sb3_extra_buffers
-from sb3_extra_buffers import compressed, load_buffer
+from sb3_extra_buffers import compressed, gpu_buffers, load_buffer
 from sb3_extra_buffers.compressed import (
     CompressedDictReplayBuffer,
     CompressedPrioritizedReplayBuffer,
@@ -36,8 +36,6 @@ from sb3_extra_buffers.compressed.files import CLASSES, OWN
 from sb3_extra_buffers.compressed.saved_spaces import describe_space, make_space
 from sb3_extra_buffers.storage.directory import MANIFEST, pack_manifest, unpack_manifest
 from sb3_extra_buffers.storage.json_values import from_json, to_json
-
-FILE_ROLLOUTS = [kind for kind in ROLLOUTS if "device" not in kind]
 
 
 def same_samples(one: Any, other: Any) -> None:
@@ -79,7 +77,7 @@ def test_replay_buffers_come_back(kind: str, steps: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("state", ["half full", "full", "being read"])
-@pytest.mark.parametrize("kind", FILE_ROLLOUTS)
+@pytest.mark.parametrize("kind", ROLLOUTS)
 def test_rollouts_come_back(kind: str, state: str, tmp_path: Path) -> None:
     make_rollout, observe = ROLLOUTS[kind]
     buffer = make_rollout()
@@ -118,11 +116,11 @@ def feed_values() -> Any:
 
 
 def test_all_classes_are_known() -> None:
-    names = {name for name in compressed.__all__ if name.endswith("Buffer")}
+    names = {name for module in (compressed, gpu_buffers) for name in module.__all__ if name.endswith("Buffer")}
     assert names == set(CLASSES)
     for kind in FILE_KINDS:
         assert vars(make(kind, 10)[0]).keys() <= OWN
-    for kind in FILE_ROLLOUTS:
+    for kind in ROLLOUTS:
         assert vars(ROLLOUTS[kind][0]()).keys() <= OWN
 
 
@@ -166,18 +164,6 @@ def test_beta_goes_on(beta: Any, tmp_path: Path) -> None:
         again.update_beta(progress)
         buffer.update_beta(progress)
         assert again.beta == buffer.beta
-
-
-def test_buffers_on_a_device_say_what_to_do(tmp_path: Path) -> None:
-    buffer, _ = make("on a device", 5)
-    with pytest.raises(TypeError, match=r"GpuReplayBuffer cannot be saved to a directory.*save_replay_buffer"):
-        buffer.save(tmp_path / "b")
-    assert not (tmp_path / "b").exists()
-    make("plain", 5)[0].save(tmp_path / "b")
-    with pytest.raises(TypeError, match="nor loaded from one"):
-        type(buffer).load(tmp_path / "b")
-    buffer.flush()
-    buffer.close()
 
 
 class OwnBuffer(CompressedReplayBuffer):

@@ -24,6 +24,7 @@ from sb3_extra_buffers import (
     CompressedRecurrentPPO,
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
+    GpuReplayBuffer,
     PrioritizedDQN,
     ResumableCheckpoint,
     load_buffer,
@@ -77,6 +78,7 @@ RUNS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
         ),
         walks,
     ),
+    "DQN, on a device": (lambda env: DQN("MlpPolicy", env, **off(replay_buffer_class=GpuReplayBuffer)), walks),
     "PrioritizedDQN": (
         lambda env: PrioritizedDQN(
             "MlpPolicy", env, **off(replay_buffer_class=None, replay_buffer_kwargs={"beta": lambda p: 1 - 0.6 * p})

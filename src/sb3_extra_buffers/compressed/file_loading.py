@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from sb3_extra_buffers.compressed.files import CLASSES, OWN, WHERE, Path, our_class
+import sb3_extra_buffers
+from sb3_extra_buffers.compressed.files import CLASSES, OF_THE_SAME_FORM, OWN, WHERE, Path, our_class
 from sb3_extra_buffers.compressed.saved_spaces import make_space
 from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk
@@ -119,11 +120,14 @@ def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] 
     """
     body = saved.body
     with _refused_as_damaged(saved, type(buffer)):
-        fields = [field for field in buffer._fields if field.is_compressed]
+        fields = [field for field in buffer._fields_in_files() if field.is_compressed]
         if [said["key"] for said in body["frames"]] != [field.key for field in fields]:
             raise ValueError(f"other keys are compressed than {[field.key for field in fields]}")
-        frames = [load_frames(said, field.frames, saved, lost) for field, said in zip(fields, body["frames"], strict=True)]
-        buffer._build_table({field.key: column for field, column in zip(fields, frames, strict=True)})
+        frames = [
+            load_frames(said, field.frames, saved, lost, buffer._takes_any_coder)
+            for field, said in zip(fields, body["frames"], strict=True)
+        ]
+        buffer._take_frames({field.key: column for field, column in zip(fields, frames, strict=True)})
         buffer._take_values(body["values"])
         more = buffer._more_to_fill()
         groups = {"rows": buffer._columns_to_save(), **{name: {name: array} for name, array in more.items()}}
@@ -136,6 +140,7 @@ def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] 
         if any(said["used"] != used for said in body["rows"]):
             raise ValueError(f"not all arrays have {used} rows")
         _set_attributes(buffer, body["attributes"])
+        buffer._finish_loading(lost)
     return buffer
 
 
@@ -154,9 +159,7 @@ def _check_class(cls: Any, body: Mapping[str, Any], where: str) -> Any:
     name, subclass = body.get("class"), body.get("subclass")
     if name not in CLASSES:
         raise StorageError(f"{where} holds a {name!r}, which this version does not know; install a newer one")
-    from sb3_extra_buffers import compressed
-
-    ours = getattr(compressed, name)
+    ours = getattr(sb3_extra_buffers, name)
     if cls is None:
         if subclass is not None:
             raise StorageError(
@@ -164,13 +167,18 @@ def _check_class(cls: Any, body: Mapping[str, Any], where: str) -> Any:
                 f"{str(subclass).rpartition('.')[2]}.load(path)"
             )
         return ours
-    if our_class(cls) is not ours or (subclass is not None and subclass != f"{cls.__module__}.{cls.__qualname__}"):
+    is_another = subclass is not None and subclass != f"{cls.__module__}.{cls.__qualname__}"
+    if is_another or not _are_of_the_same_form(our_class(cls).__name__, name):
         saved_by = subclass or name
         raise StorageError(
             f"{where} holds a {saved_by}, not a {cls.__name__}: load it with {str(saved_by).rpartition('.')[2]}.load(path)"
             + ("" if subclass else " or load_buffer(path)")
         )
     return cls
+
+
+def _are_of_the_same_form(one: str, other: str) -> bool:
+    return OF_THE_SAME_FORM.get(one, one) == OF_THE_SAME_FORM.get(other, other)
 
 
 def _make_arguments(body: Mapping[str, Any], ours: type) -> dict[str, Any]:
@@ -180,6 +188,8 @@ def _make_arguments(body: Mapping[str, Any], ours: type) -> dict[str, Any]:
     parameters = inspect.signature(ours).parameters
     taken = parameters.keys() - {"device", "env", *WHERE}  # a file does not say where to write
     chosen = {name: from_json(value) for name, value in options.items()}
+    if body["class"] != ours.__name__:
+        chosen = _options_of_another(chosen, body["class"], ours)
     if not (arguments.keys() | chosen.keys()) <= taken or arguments.keys() & chosen.keys():
         raise ValueError(f"it takes other arguments than {sorted(arguments.keys() | chosen.keys())}")
     for name in ("buffer_size", "n_envs"):
@@ -192,6 +202,24 @@ def _make_arguments(body: Mapping[str, Any], ours: type) -> dict[str, Any]:
     if not 0 < arguments.get("n_steps", 1) <= max(arguments["buffer_size"], _MOST_STEPS):
         raise ValueError(f"n_steps is {arguments['n_steps']!r}")
     return arguments | chosen
+
+
+def _options_of_another(options: Mapping[str, Any], saved_by: str, ours: type) -> dict[str, Any]:
+    """Of the options of another class, those that say what is stored. How it is compressed is for each class to say."""
+    for name, default in (("normalize_images", False), ("output_dtype", "raw")):
+        if options.get(name, default) != default:
+            raise StorageError(
+                f"what was saved has {name}={options[name]!r}, so its samples are others than those of a {ours.__name__}: "
+                f"load it with {saved_by}.load(path) or load_buffer(path)"
+            )
+    return {"dtypes": _without_runs(options.get("dtypes"))}
+
+
+def _without_runs(dtypes: Any) -> Any:
+    """A choice of types without that of run lengths, for which classes have other types."""
+    if not isinstance(dtypes, dict):
+        return dtypes
+    return {key: _without_runs(part) for key, part in dtypes.items() if key != "runs_type"} or None
 
 
 def _set_attributes(buffer: Any, said: Mapping[str, Any]) -> None:

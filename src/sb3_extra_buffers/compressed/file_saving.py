@@ -48,7 +48,7 @@ class Moment:
                 name: to_json(value, f"{cls.__name__}.{name}") for name, value in vars(buffer).items() if name not in OWN
             },
         }
-        self.frames = [(field.key, FrozenFrames(field.frames)) for field in buffer._fields if field.is_compressed]
+        self.frames = [(field.key, FrozenFrames(field.frames)) for field in buffer._fields_in_files() if field.is_compressed]
         arrays = {"rows": buffer._columns_to_save(), **{name: {name: part} for name, part in buffer._more_to_save().items()}}
         self.plain_bytes: int = sum(part[: self.used].nbytes for group in arrays.values() for part in group.values())
         changed = None if before is None else _rows_since(before, self, buffer.buffer_size)

@@ -37,8 +37,20 @@ CLASSES = (
     "CompressedMaskableDictRolloutBuffer",
     "CompressedRecurrentRolloutBuffer",
     "CompressedRecurrentDictRolloutBuffer",
+    "GpuReplayBuffer",
+    "GpuDictReplayBuffer",
+    "GpuRolloutBuffer",
+    "GpuDictRolloutBuffer",
 )
 """The classes that a file may name; they are looked up here, and nowhere else."""
+
+OF_THE_SAME_FORM = {
+    "GpuReplayBuffer": "CompressedReplayBuffer",
+    "GpuDictReplayBuffer": "CompressedDictReplayBuffer",
+    "GpuRolloutBuffer": "CompressedRolloutBuffer",
+    "GpuDictRolloutBuffer": "CompressedDictRolloutBuffer",
+}
+"""Classes of which each loads what the other has saved."""
 
 _ATTRIBUTES = """
     observation_space action_space obs_shape action_dim buffer_size n_envs device pos full normalize_images output_dtype
@@ -48,7 +60,7 @@ _ATTRIBUTES = """
     hidden_state_shape hidden_states_pi cell_states_pi hidden_states_vf cell_states_vf seq_start_indices seq_end_indices
     pad pad_and_flatten
     _options _lock _table _fields _n_observed _beta_schedule _beta _highest_share _tree _current_ep_start _starts_before _valid
-    _mask_column _shared _ring _dataset
+    _mask_column _shared _ring _dataset compression_method buffer_device _host_copy
 """
 OWN = frozenset(_ATTRIBUTES.split())
 """Attributes of our classes, and of SB3's: the arguments of constructors and what is in the files tell what they are."""
@@ -65,6 +77,8 @@ class SavedToFiles(BaseBuffer):
     """Arguments that ``load`` takes, as a file cannot hold all that they may be."""
     _changing: ClassVar[tuple[str, ...]] = ()
     """Of ``_more_to_save``, what changes in rows that were added long ago."""
+    _takes_any_coder: ClassVar[bool] = False
+    """Whether what is loaded is coded anew, and so may be coded in whichever way."""
     _wraps: ClassVar[bool]
     _lock: StoreLock
     _fields: list[Field]
@@ -114,10 +128,24 @@ class SavedToFiles(BaseBuffer):
         """Make arguments of values that were saved."""
         return arguments
 
+    def _fields_in_files(self) -> list[Field]:
+        """The observations as they are in files; called while the lock is held."""
+        return self._fields
+
+    def _take_frames(self, frames: Mapping[Any, Any]) -> None:
+        """Take columns of frames that were loaded, by key."""
+        self._build_table(frames)
+
+    def _build_table(self, frames: Mapping[Any, Any] | None = None) -> None:
+        raise NotImplementedError
+
+    def _finish_loading(self, lost: list[tuple[int, int]] | None) -> None:
+        """Called once everything is loaded, with the rows that are damaged, if there may be any."""
+
     def _columns_to_save(self) -> dict[str, Array]:
         """Plain columns of the table, by name: written when a row is added, and not again before the next lap."""
         named = {name: getattr(self, name) for name in self._table.names if name is not None}
-        for field in self._fields:
+        for field in self._fields_in_files():
             if not field.is_compressed:
                 named |= {f"{view}/{field.key or ''}": array for view, array in enumerate(field.arrays)}
         return named

@@ -15,9 +15,11 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.utils import get_device
 
 from sb3_extra_buffers.compressed.base import TableBuffer
+from sb3_extra_buffers.compressed.fields import Field
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
 from sb3_extra_buffers.gpu_buffers.dense_store import DenseObservationStore, ObservationStore
 from sb3_extra_buffers.gpu_buffers.device_table import DeviceField, DeviceTable
+from sb3_extra_buffers.gpu_buffers.host_copy import HostCopy
 from sb3_extra_buffers.gpu_buffers.observation_store import create_observation_store
 from sb3_extra_buffers.gpu_buffers.options import DEFAULTS, DESCRIPTIONS
 from sb3_extra_buffers.gpu_buffers.raw_buffer import usable_device
@@ -49,6 +51,9 @@ class GpuBuffer(TableBuffer):
 
     _option_defaults: ClassVar[Mapping[str, Any]] = DEFAULTS
     _option_descriptions: ClassVar[str] = DESCRIPTIONS
+    _handed_in: ClassVar[tuple[str, ...]] = ("buffer_device",)
+    _takes_any_coder: ClassVar[bool] = True
+    _host_copy: HostCopy | None = None
 
     _fields: list[DeviceField]  # type: ignore[assignment]
     _table: Any
@@ -58,6 +63,7 @@ class GpuBuffer(TableBuffer):
     ) -> None:
         super()._set_up(rows, space, action_space, device, n_envs, options)
         self.compression_method: str = self._options["compression_method"]
+        self._options["dtypes"] = _types_of_numpy(self._options["dtypes"])
         where = self._options.pop("buffer_device")
         self.buffer_device = th.device(self.device) if where is None else get_device(where)
 
@@ -78,6 +84,7 @@ class GpuBuffer(TableBuffer):
         chosen, heap_bytes = self._dtypes_by_key(self._options["dtypes"]), self._options["heap_bytes"]
         if self._options["max_slot_bytes"] is not None:
             heap_bytes = self._heap_of_slots(self._options["max_slot_bytes"], heap_bytes)
+            self._options |= {"heap_bytes": heap_bytes, "max_slot_bytes": None}
         return {key: self._make_store(space, chosen[key], heap_bytes) for key, space in self._spaces().items()}
 
     def _heap_of_slots(self, max_slot_bytes: int, heap_bytes: int | None) -> int:
@@ -155,10 +162,55 @@ class GpuBuffer(TableBuffer):
 
     def _state_to_save(self) -> dict[str, Any]:
         self._table.recover()
-        return {**super()._state_to_save(), "_slots": self._table.slots, "_unfinished": self._table.unfinished}
+        state = {**super()._state_to_save(), "_slots": self._table.slots, "_unfinished": self._table.unfinished}
+        state.pop("_host_copy", None)  # made again when it is needed
+        return state
 
     def _take_saved_state(self, state: dict[str, Any]) -> None:
         slots, unfinished = state.pop("_slots"), state.pop("_unfinished")
         super()._take_saved_state(state)
         self._table.take(slots, unfinished)
         self.device, self.buffer_device = usable_device(self.device), usable_device(self.buffer_device)
+
+    # -- files ----------------------------------------------------------------------------------------------------------
+
+    def _make_host_copy(self, frames: Mapping[Any, Any] | None = None) -> HostCopy:
+        return HostCopy(self._fields, self.raw_below, self._table, self._lock, self._wraps, frames)
+
+    def _fields_in_files(self) -> list[Field]:
+        """The observations as they are in files: those of a copy on the host, which is brought up to date."""
+        self._table.recover()
+        pos, full = (self._values_to_save()[name] for name in ("pos", "full"))
+        copy, self._host_copy = self._host_copy, None  # it is of no use if this is interrupted
+        if copy is None or not copy.follow(pos):
+            copy = self._make_host_copy()
+            copy.take_all(pos, full)
+        self._host_copy = copy
+        return copy.fields
+
+    def _take_frames(self, frames: Mapping[Any, Any]) -> None:
+        self._host_copy = self._make_host_copy(frames)
+
+    def _take_values(self, values: Mapping[str, Any]) -> None:
+        super()._take_values(values)
+        if self._host_copy is not None:
+            self._host_copy.begin_at(self.pos, self._table.appended)
+
+    def _finish_loading(self, lost: list[tuple[int, int]] | None) -> None:
+        copy, self._host_copy = self._host_copy, None
+        assert copy is not None
+        is_lost = np.zeros(self.buffer_size, np.bool_)
+        for first, stop in lost or ():
+            is_lost[first:stop] = True
+        copy.restore(is_lost, self.pos, self.full)
+        if not lost and copy.is_coded_by_default:
+            self._host_copy = copy
+
+
+def _types_of_numpy(dtypes: Mapping[str, Any] | None) -> Any:
+    """A choice of types, those of torch as NumPy's: a file holds no others."""
+    if dtypes is None:
+        return None
+    return {
+        key: _types_of_numpy(part) if isinstance(part, Mapping) else torch_dtype_to_numpy(part) for key, part in dtypes.items()
+    }

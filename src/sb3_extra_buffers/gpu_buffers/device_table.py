@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch as th
 
 from sb3_extra_buffers.compressed.fields import Field
 from sb3_extra_buffers.gpu_buffers.dense_store import Array, ObservationStore
@@ -38,6 +39,9 @@ class DeviceField(Field):
         self.frames: Any = store
         self.store = store
         self.arrays = tuple(DeviceArray(store, side, slots) for side in range(store.sides))
+
+    def accept(self, obs: Any, view: int) -> npt.NDArray[Any]:
+        return super().accept(obs.cpu().numpy() if isinstance(obs, th.Tensor) else obs, view)
 
     def memory_usage(self, rows: int) -> MemoryUsage:
         return self.store.memory_usage(rows)
@@ -84,7 +88,9 @@ class DeviceTable:
         self.failed = -1
         self._fields, self._lock = fields, lock
         self._views = fields[0].views
-        self._n_observed, self._n_plain = len(fields) * self._views, len(plain)
+        self.n_observed, self._n_plain = len(fields) * self._views, len(plain)
+        """How many values of a row are observations."""
+        self.names = tuple(plain)
         columns, names = [PlainColumn(slots), *plain.values()], ["slots", *plain]  # which no reset sets to zeros
         self._table = Table(columns, len(slots), n_envs, lock, wraps, names)
         self._spare = self._unused_slot()
@@ -115,7 +121,7 @@ class DeviceTable:
             [field.accept(values[place * views + view], view) for view in range(views)]
             for place, field in enumerate(self._fields)
         ]
-        self.change(self._write_row, observed, values[self._n_observed :], attributes)
+        self.change(self._write_row, observed, values[self.n_observed :], attributes)
 
     def _write_row(self, observed: list[list[Array]], plain: tuple[Any, ...], attributes: dict[str, Any]) -> None:
         row = attributes["pos"] % len(self.slots)
@@ -126,13 +132,31 @@ class DeviceTable:
         try:
             self._table.append((np.array([self._spare]), *plain), attributes)
         except Exception:
-            self.failed = self._table.failed - 1 + self._n_observed if self._table.failed > 0 else -1
+            self.failed = self._table.failed - 1 + self.n_observed if self._table.failed > 0 else -1
             raise
         for store in self.stores:
             store.release(before)
         self._spare = before
         if row == len(self.slots) - 1:
             self._compact_stores()
+
+    def restore(self, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> None:
+        """
+        Write the observations of rows, to a table in which there are none.
+
+        :param rows: Each row once, with its observations in the order in which ``append`` takes them
+        """
+        self.change(self._restore_rows, rows)
+
+    def _restore_rows(self, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> None:
+        views = self._views
+        for row, values in rows:
+            for place, (field, store) in enumerate(zip(self._fields, self.stores, strict=True)):
+                sides = [field.accept(values[place * views + view], view) for view in range(views)]
+                store.prepare(*sides)
+                store.write(int(self.slots[row, 0]), *sides)  # which no other row shows, and none has shown
+                store.release(self._spare)
+        self._compact_stores()
 
     def clear(self, attributes: dict[str, Any], replaced: dict[str, Any]) -> None:
         """
@@ -240,7 +264,7 @@ class DeviceTable:
         :param attributes: As for ``append``
         :return: What gives all values that are wanted, in that order
         """
-        first = self._n_observed
+        first = self.n_observed
         chosen = range(first + self._n_plain) if wanted is None else wanted
         plain = tuple(value - first + 1 for value in chosen if value >= first)
         found: dict[int, Any] = {}

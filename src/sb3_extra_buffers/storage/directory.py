@@ -175,7 +175,7 @@ class SavedDirectory:
             data.obj.will_need(part.offset, part.size)  # or each page of it would be waited for by itself
         if checksum(data) != part.sum:
             path = os.path.join(self.path, part.pack)
-            raise DamagedFileError(f"{path} is damaged: the checksum of {name} is wrong; {_REPAIR}")
+            raise DamagedFileError(f"{path} is damaged: the checksum of {name} is wrong; {REPAIR}")
         return data
 
     def hold(self) -> None:
@@ -189,7 +189,7 @@ class SavedDirectory:
             self._packs[part.pack] = memoryview(self._bytes_of(path))
         data: memoryview = self._packs[part.pack][part.offset : part.offset + part.size]
         if len(data) != part.size:
-            raise DamagedFileError(f"{path} is cut short: {name} is missing; {_REPAIR}")
+            raise DamagedFileError(f"{path} is cut short: {name} is missing; {REPAIR}")
         return data
 
     def mappings(self) -> list[MappedFile]:
@@ -204,9 +204,9 @@ class SavedDirectory:
         try:
             return self._map(path)
         except FileNotFoundError:
-            raise DamagedFileError(f"{path} is missing; {_REPAIR}") from None
+            raise DamagedFileError(f"{path} is missing; {REPAIR}") from None
         except OSError as error:
-            raise DamagedFileError(f"{path} cannot be read ({error.strerror or error}); {_REPAIR}") from error
+            raise DamagedFileError(f"{path} cannot be read ({error.strerror or error}); {REPAIR}") from error
 
     def _map(self, path: str) -> Any:
         handle, size = self.disk.open(path)
@@ -219,7 +219,8 @@ class SavedDirectory:
             self.disk.close(handle)
 
 
-_REPAIR = "load another copy of the directory, or load this one with repair=True, which leaves out what is damaged"
+REPAIR = "load another copy of the directory, or load this one with repair=True, which leaves out what is damaged"
+"""What to do about a part that is damaged."""
 
 
 def _check_parts(body: Mapping[str, Any], where: str) -> dict[str, Part]:

@@ -80,13 +80,14 @@ def make_coder(said: Any) -> CoderSpec:
     return CoderSpec(method, make_dtype(said["elem_type"]), make_dtype(said["runs_type"]), encoding, decoding, fallback)
 
 
-def empty_frames(said: Any, expected: Frames | None, lock: StoreLock) -> Frames:
+def empty_frames(said: Any, expected: Frames | None, lock: StoreLock, any_coder: bool = False) -> Frames:
     """
     Make an empty column as one was that was saved.
 
     :param said: The description
     :param expected: A column that holds observations of the same form, or nothing is loaded
     :param lock: The lock of the new one
+    :param any_coder: Whether its frames may be coded otherwise than those of the other
     :return: The column
     """
     shape, obs_shape = make_shape(said["shape"]), make_shape(said["obs_shape"])
@@ -97,7 +98,8 @@ def empty_frames(said: Any, expected: Frames | None, lock: StoreLock) -> Frames:
     if not 1 <= chunk_rows <= _MOST_CHUNK_ROWS:
         raise ValueError(f"chunks of {chunk_rows} rows")
     if expected is not None:
-        wanted = (expected.rows, expected.n_envs, expected.views, expected.obs_shape, expected.dtype, expected.spec.method)
+        method = spec.method if any_coder else expected.spec.method
+        wanted = (expected.rows, expected.n_envs, expected.views, expected.obs_shape, expected.dtype, method)
         if (rows, n_envs, views, obs_shape, dtype, spec.method) != wanted:
             raise ValueError(f"observations of another form: {shape}, {obs_shape}, {dtype}, {spec.method!r}, not {wanted}")
     layout = FrameLayout(obs_shape, np.dtype(dtype).itemsize, axis, group)
@@ -108,7 +110,9 @@ def empty_frames(said: Any, expected: Frames | None, lock: StoreLock) -> Frames:
     return frames
 
 
-def load_frames(said: Any, expected: Frames, saved: SavedDirectory, lost: list[tuple[int, int]] | None) -> Frames:
+def load_frames(
+    said: Any, expected: Frames, saved: SavedDirectory, lost: list[tuple[int, int]] | None, any_coder: bool = False
+) -> Frames:
     """
     Make a column of what was saved of it. Nothing of it is trusted.
 
@@ -116,10 +120,11 @@ def load_frames(said: Any, expected: Frames, saved: SavedDirectory, lost: list[t
     :param expected: An empty column that was made for the same observations
     :param saved: Where from
     :param lost: Gets the rows of chunks that are damaged; None if that is an error
+    :param any_coder: Whether they may be coded otherwise than those of the empty column
     :return: The column
     """
     try:
-        frames = empty_frames(said, expected, expected.lock)
+        frames = empty_frames(said, expected, expected.lock, any_coder)
         chunks, last = [check_chunk(part, frames) for part in said["chunks"]], said["open"]
         last = None if last is None else check_chunk(last, frames)
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:

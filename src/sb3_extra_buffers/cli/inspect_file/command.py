@@ -1,4 +1,4 @@
-"""What kind of file it is, and what it says of itself."""
+"""What kind of file or directory it is, and what it says of itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sb3_extra_buffers.cli.errors import FAILED, OK, CommandError, UsageError
+from sb3_extra_buffers.cli.errors import FAILED, OK, WRONG_USAGE, CommandError, UsageError
 from sb3_extra_buffers.cli.options import new_command
 
 _MOST_LINES = 100
@@ -25,12 +25,16 @@ class Description:
     :param lines: What there is to say: pairs of a title and a text
     :param facts: The same for programs, with numbers as numbers
     :param foreign: Code that loading the file would run, beyond what a buffer needs
+    :param damage: What of a directory is damaged
+    :param advice: What to do about it
     """
 
     kind: str
     lines: list[tuple[str, str]]
     facts: dict[str, Any]
     foreign: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    advice: str = ""
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
@@ -43,33 +47,32 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
         commands,
         "inspect",
         "show what is in a recording, a saved buffer or a model, without running any code from it",
-        "Show what is in a recording, in a buffer saved with save_replay_buffer or pickle, or in a model saved by SB3. A "
-        "pickle is a program that runs when it is loaded. Here it is only read: nothing it names is imported or called.",
-        ["inspect play.rec", "inspect replay_buffer.pkl", "inspect replay_buffer.pkl --json"],
+        "Show what is in a recording, in a buffer saved with save, save_replay_buffer or pickle, in a ring on disk, in the "
+        "checkpoints of a run, or in a model saved by SB3. A pickle is a program that runs when it is loaded. Here it is only "
+        "read: nothing it names is imported or called. Of a directory, every checksum is verified.",
+        ["inspect play.rec", "inspect buffer.sb3x", "inspect replay_buffer.pkl", "inspect replay_buffer.pkl --json"],
         "The exit code is 1 if loading the file would or might run code that a saved buffer or model does not need, and 2 if "
-        "the file cannot be read.",
+        "the file cannot be read, or something in the directory is damaged.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="a recording, a pickled buffer or a saved model")
+    parser.add_argument(
+        "file", type=Path, metavar="PATH", help="a recording, a saved buffer, a ring on disk, checkpoints or a model"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """
-    Find out what kind of file it is, and describe it.
+    Find out what kind of file or directory it is, and describe it.
 
     :param options: Parsed options
     :return: Exit code
     """
-    from sb3_extra_buffers.cli.checks import check_file
     from sb3_extra_buffers.cli.inspect_file.printing import as_json, printable
 
     path: Path = options.file
     try:
-        check_file(path)
-        if not path.is_file():
-            raise UsageError(f"{path} is no file that could hold anything; give the name of a recording, a buffer or a model")
-        found = describe(path)
+        found = _described(path)
     except CommandError as error:  # it may quote the file, or its name
         raise type(error)(printable(str(error), _LONGEST_MESSAGE)) from error
     except OSError as error:
@@ -77,9 +80,10 @@ def run(options: argparse.Namespace) -> int:
     except Exception as error:  # a file that nobody thought of, which is no reason to show a traceback
         message = f"{path} cannot be described ({type(error).__name__}: {error}); do not load it"
         raise UsageError(printable(message, _LONGEST_MESSAGE)) from error
-    code = FAILED if found.foreign else OK
+    code = WRONG_USAGE if found.damage else FAILED if found.foreign else OK
     if options.json:
-        print(as_json({"kind": found.kind, "file_bytes": path.stat().st_size, **found.facts, "foreign_code": found.foreign}))
+        facts = {"kind": found.kind, "file_bytes": path.stat().st_size, **found.facts, "foreign_code": found.foreign}
+        print(as_json(facts | ({"damage": found.damage} if path.is_dir() else {})))
         return code
     print(f"{printable(str(path))}: {found.kind}")
     lines = [(printable(title, 60), printable(text)) for title, text in found.lines[:_MOST_LINES]]
@@ -90,11 +94,34 @@ def run(options: argparse.Namespace) -> int:
         print(f"  and {len(found.lines) - _MOST_LINES:,} more")
     if found.foreign:
         print("\nDo not load this file unless you trust where it came from. Loading it would also run or use:")
-        for name in found.foreign[:_MOST_LINES]:
-            print(f"  {printable(name)}")
-        if len(found.foreign) > _MOST_LINES:
-            print(f"  and {len(found.foreign) - _MOST_LINES:,} more")
+        _print_list(found.foreign)
+    if found.damage:
+        print("\nDamaged:")
+        _print_list(found.damage)
+        print(f"What to do: {found.advice}.")
     return code
+
+
+def _print_list(texts: list[str]) -> None:
+    from sb3_extra_buffers.cli.inspect_file.printing import printable
+
+    for text in texts[:_MOST_LINES]:
+        print(f"  {printable(text)}")
+    if len(texts) > _MOST_LINES:
+        print(f"  and {len(texts) - _MOST_LINES:,} more")
+
+
+def _described(path: Path) -> Description:
+    from sb3_extra_buffers.cli.checks import check_file
+
+    if path.is_dir():
+        from sb3_extra_buffers.cli.inspect_file.directories import describe_directory
+
+        return describe_directory(path)
+    check_file(path)
+    if not path.is_file():
+        raise UsageError(f"{path} is no file that could hold anything; give the name of a recording, a buffer or a model")
+    return describe(path)
 
 
 def describe(path: Path) -> Description:

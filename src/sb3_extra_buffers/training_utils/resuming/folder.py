@@ -25,7 +25,7 @@ MODEL, STATE, BUFFER = "model.zip", "state.json", "buffer.sb3x"
 FORMAT = 1
 """Version of a checkpoint; the buffer in it has its own."""
 
-_MANIFEST, _NEW = "checkpoint.json", "checkpoint.new"
+MANIFEST, _NEW = "checkpoint.json", "checkpoint.new"
 _NAME = re.compile(r"checkpoint-(\d{6,12})")
 _MOST_BYTES = 1 << 40
 
@@ -52,7 +52,7 @@ def checkpoints_in(path: str, disk: Disk = DISK) -> list[Checkpoint]:
     found = []
     for checkpoint in _all_in(path, disk):
         with contextlib.suppress(OSError):  # somebody is removing it, or it is no folder
-            if _MANIFEST in disk.names_in(checkpoint.path):
+            if MANIFEST in disk.names_in(checkpoint.path):
                 found.append(checkpoint)
     return sorted(found, key=lambda checkpoint: -checkpoint.number)
 
@@ -92,7 +92,7 @@ def read_manifest(checkpoint: Checkpoint, disk: Disk = DISK) -> dict[str, Any]:
     :param disk: The disk that it is on
     :return: What it says
     """
-    where = os.path.join(checkpoint.path, _MANIFEST)
+    where = os.path.join(checkpoint.path, MANIFEST)
     with told_apart(where):
         said = unpack_manifest(read_whole(disk, where, 1 << 24), where)
     if said.get("checkpoint_format") != FORMAT:
@@ -228,7 +228,7 @@ class CheckpointFolder:
         # All that the manifest stands for has to be there before it is.
         self.disk.sync_folder(path)
         self.disk.sync_folder(self.path)
-        self.disk.replace(os.path.join(path, _NEW), os.path.join(path, _MANIFEST))
+        self.disk.replace(os.path.join(path, _NEW), os.path.join(path, MANIFEST))
         self.disk.sync_folder(path)
         return written
 
@@ -256,7 +256,7 @@ class CheckpointFolder:
 
     def _clear(self, path: str) -> None:
         """Remove a checkpoint, or whatever there is of it; from the first moment on, it is none any more."""
-        for name in (_MANIFEST, _NEW):
+        for name in (MANIFEST, _NEW):
             with contextlib.suppress(FileNotFoundError):
                 self.disk.remove(os.path.join(path, name))
         self.disk.sync_folder(path)

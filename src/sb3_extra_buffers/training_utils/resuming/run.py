@@ -160,6 +160,8 @@ def _load_buffer(model: Any, path: str) -> Any:
             handed_in["env"] = model.env
         if getattr(made, "_beta_schedule", None) is not None:
             handed_in["beta"] = made._beta_schedule.var
+        if hasattr(made, "buffer_device"):
+            handed_in["buffer_device"] = made.buffer_device
         return type(made).load(path, device=model.device, **handed_in)
 
 
