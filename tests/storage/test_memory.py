@@ -43,6 +43,29 @@ def test_a_ring_runs_at_flat_memory(method: str, content: str, apart: bool) -> N
     assert max(laps[2:]) <= 1.1 * laps[1]
 
 
+NEVER_FILLED = """
+import resource
+import numpy as np
+from sb3_extra_buffers.storage import CompressedArray
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+CompressedArray((16, 1), np.uint8, (8, 8, 1))
+before = peak()
+array = CompressedArray((1 << 31, 1), np.uint8, (8, 8, 1))
+array[0] = 1
+del array
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts in kilobytes")
+def test_a_huge_ring_that_was_hardly_filled_is_freed_in_little_memory() -> None:
+    """Its table of chunks takes a gigabyte, of which hardly a page was ever touched, and none is touched at its end."""
+    assert int(run_program(NEVER_FILLED)) < 100 << 20
+
+
 HELD_ONCE = """
 import ctypes
 import gc

@@ -57,6 +57,9 @@ static void count_chunk(ft_column *column, const ft_chunk *chunk, bool comes) {
 
 static void set_block(ft_column *column, size_t block, ft_chunk *chunk) {
     ft_chunk *before = column->by_block[block];
+    if (before == chunk) {
+        return; /* a ring that was never filled has pages that were never touched, and they stay so when it is freed */
+    }
     column->by_block[block] = chunk;
     if (chunk != NULL) {
         ft_chunk_keep(chunk);
