@@ -61,7 +61,7 @@ def rates(results: Results) -> str:
     }
     lines = [[title, f"{found[name]:,.0f}", f"{found[name] / found['local']:.2f}x"] for name, title in names.items()]
     said = (
-        f"In a fleet that plays MsPacman, coding takes {percent(fleet['coding_share'], 1)} of a collector's processor time, and "
-        f"the learner waits for samples {percent(fleet['waiting_share'], 1)} of its time, with 8 updates a step."
+        f"In a fleet that plays MsPacman, coding takes {percent(fleet['coding_share'], 1)} of a collector's processor time, "
+        f"and the learner waits for samples {percent(fleet['waiting_share'], 1)} of its time, with 8 updates a step."
     )
     return table(["batches of 32 a second", "", "of local"], lines) + f"\n\n{said}"
