@@ -46,6 +46,8 @@ def test_a_class_that_does_not_fit(name: str, algorithm: Any, observations: str)
         error, words = TypeError, [name, f"use {right}", "compressed_kwargs"]
     elif "Recurrent" in name:
         error, words = TypeError, [name, "hidden_state_shape", "CompressedRecurrentPPO"]
+    elif "Mixed" in name:
+        error, words = TypeError, [name, "needs dataset", "replay_buffer_kwargs=dict(dataset=...)"]
     elif "Her" in name:
         error, words = ValueError, ["HER", "achieved_goal", "Dict('img'" if dict_space else "Box("]
     elif ("Dict" in name) != dict_space:

@@ -38,7 +38,8 @@ def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> s
     :param error: What Python says
     :return: The message
     """
-    taken = inspect.signature(cls).parameters.keys()
+    parameters = inspect.signature(cls).parameters
+    taken = parameters.keys()
     is_dict = isinstance(given.get("observation_space"), spaces.Dict)
     for name, (kind, algorithms) in _KIND_BY_ARGUMENT.items():
         if name in given and name not in taken:
@@ -61,6 +62,9 @@ def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> s
             f"{cls.__name__} needs hidden_state_shape, which only CompressedRecurrentPPO hands over: use that in place of "
             f"RecurrentPPO, and with other algorithms another buffer; {_ADVICE}"
         )
+    for name in taken - given.keys() - FROM_ALGORITHM:
+        if parameters[name].default is inspect.Parameter.empty:
+            return f"{cls.__name__} needs {name}, which no algorithm hands over: replay_buffer_kwargs=dict({name}=...)"
     return f"{cls.__name__}: {error}; it takes {', '.join(taken)}"
 
 
