@@ -43,6 +43,7 @@ CONSTANTS = [
     Constant("architecture.md faq.md saving.md", "about 20 bytes", "action, reward, done and time-out of a slot"),
     Constant("saving.md", "a file of 20 MB", "a million of them"),
     Constant("saving.md", "more than 48 MB", "what a save copies of plain arrays"),
+    Constant("saving.md", "From 1 GB on", "when a save shows a progress bar"),
     Constant("reliability.md", "of 512 bytes or 4 KB", "pieces of the simulated disk"),
     Constant("reliability.md", "30 times; 1,000 times in", "how often the tests kill a process"),
     Constant("reliability.md", "a ring of 5 GB", "the defaults of soak.py"),
