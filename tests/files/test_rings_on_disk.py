@@ -21,6 +21,7 @@ from numbered_worlds import ENVS, IMAGE, KINDS, ROWS, Feed, images, replay
 
 from sb3_extra_buffers import load_buffer
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
+from sb3_extra_buffers.compressed.file_saving import Moment
 from sb3_extra_buffers.compressed.ring_memory import parse_bytes
 
 
@@ -116,6 +117,29 @@ def test_paths_are_taken_as_by_python(tmp_path: Path) -> None:
     for call in (again.save, load_buffer, lambda path: make("plain", 0, storage_dir=path)):
         with pytest.raises(ValueError, match="is empty; name one"):
             call("")
+
+
+def test_ctrl_c_just_after_a_state_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = str(tmp_path / "ring")
+    ours, feed = make("plain", 40, storage_dir=ring)
+    save = Moment.save
+
+    def save_and_stop(*args: Any, **kwargs: Any) -> Any:
+        save(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    ours.flush()
+    for _ in range(30):
+        feed.add()
+    with monkeypatch.context() as patched:
+        patched.setattr(Moment, "save", save_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            ours._ring.flush()
+        assert ours._ring._state is None, "what it knew of the directory is no longer true"
+    for _ in range(60):
+        feed.add()
+    ours.flush()
+    assert held(load_buffer(ring)) == held(ours)
 
 
 def test_wrong_options(tmp_path: Path) -> None:

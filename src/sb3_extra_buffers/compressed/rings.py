@@ -254,8 +254,11 @@ class RingOnDisk:
                 self._before, self._state, self._saved = moment, state, sealed
                 self._map_chunks(buffer, moment, state)
                 moment.frames = []  # or overwritten chunks would stay until the next one
-            except Exception as error:
-                self._error, self._before, self._state = error, None, None
+            except BaseException as error:
+                self._before = self._state = None  # the next state looks at what is there, which may be this one already
+                if not isinstance(error, Exception):
+                    raise
+                self._error = error
             finally:
                 buffer = None  # the error knows this frame
                 self._written.set()
