@@ -33,7 +33,7 @@ def make_model(kind: type[Any], env: Any, **kwargs: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [DQN, SAC, TD3])
 def test_what_is_sent_was_played(kind: type[Any]) -> None:
-    env = make_lanes(Numbered if kind is DQN else Continuous, 2, 0)
+    env = make_lanes(Numbered if kind is DQN else Continuous, 2)
     noise = NormalActionNoise(np.zeros(2), 0.1 * np.ones(2)) if kind is TD3 else None
     model = make_model(kind, env, **({} if noise is None else {"action_noise": noise}))
     schema = make_schema(env.observation_space, env.action_space, 2, 16)
@@ -62,7 +62,7 @@ def test_what_is_sent_was_played(kind: type[Any]) -> None:
 
 
 def test_a_policy_acts_as_the_model_does() -> None:
-    env = make_lanes(Numbered, 2, 0)
+    env = make_lanes(Numbered, 2)
     model = make_model(DQN, env)
     other = make_model(DQN, env)
     with th.no_grad():
@@ -90,7 +90,7 @@ def test_ape_x_explores_in_steps() -> None:
 
 
 def test_environments_are_wrapped_as_by_sb3() -> None:
-    env = make_lanes(lambda: DummyVecEnv([Numbered] * 3), 3, None)
+    env = make_lanes(lambda: DummyVecEnv([Numbered] * 3), 3)
     assert env.num_envs == 3
     with pytest.raises(ValueError, match="3 environments, but envs_per_collector is 2"):
-        make_lanes(lambda: DummyVecEnv([Numbered] * 3), 2, None)
+        make_lanes(lambda: DummyVecEnv([Numbered] * 3), 2)

@@ -203,8 +203,10 @@ def test_a_loss_can_end_the_run(ray_here: Any) -> None:
 
 @pytest.mark.slow
 def test_a_collector_that_always_fails_ends_the_run(ray_here: Any) -> None:
-    with make_fleet(Broken) as fleet, pytest.raises(RuntimeError, match=r"has failed 4 times .* the simulator has crashed"):
+    said = r"collector 0 has failed 3 times .* RuntimeError: the simulator has crashed"
+    with make_fleet(Broken, n_collectors=1, n_shards=1, timeout=20.0) as fleet, pytest.raises(RuntimeError, match=said):
         make_model(fleet).learn(400, callback=fleet.callback())
+    assert len(fleet.events) == 2 and all("the simulator has crashed" in event for event in fleet.events)
 
 
 @pytest.mark.slow
