@@ -52,12 +52,11 @@ def learn(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     sys.path.insert(0, str(EXAMPLES))
     import torch as th
+    from example_dqn_cluster import Catch
     from stable_baselines3 import DQN
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
-
-    from example_dqn_cluster import Catch
 
     th.set_num_threads(1)
 

@@ -26,7 +26,7 @@ def first_sentence(error: BaseException) -> str:
     """
     lines = [line for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()] or [type(error).__name__]
     has_traceback = any(line.lstrip().startswith('File "') for line in lines)
-    return (lines[-1] if has_traceback else lines[0]).strip().split(". ")[0]
+    return (lines[-1] if has_traceback else lines[0]).strip().split(". ")[0].rstrip(".")
 
 
 def call_actor(handle: Any, call: str, *args: Any, group: str = CONTROL) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sb3_extra_buffers.distributed.deflate import deflate, inflate
 from sb3_extra_buffers.distributed.schema import Array, Schema, SchemaTable
+from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage._core import Chunk
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Reply(NamedTuple):
     """Values in the order of a row, without time-outs, and discounts at last; None where observations are coded."""
     chunks: Chunks | None
     """Where observations are coded: chunks for each key, deflated."""
+    places: Array | None
+    """Where observations are coded: the row of each transition in the chunks."""
     insertions: Array
     shares: Array
     total: float
@@ -92,7 +95,8 @@ def _is_frames(schema: Schema) -> list[bool]:
 
 class SampleCoder:
     """
-    Codes the observations of samples: one lane, and a row for each, so that all of them share key frames.
+    Codes the observations of samples: one lane, and a row for each, so that all of them share key frames. Rows are in the
+    order in which transitions were played, so that neighbours are alike.
 
     :param schema: What blocks look like
     """
@@ -101,27 +105,33 @@ class SampleCoder:
         self.schema, self._frames = schema, _is_frames(schema)
         self._table: SchemaTable | None = None
 
-    def encode(self, arrays: Sequence[Any], splits: Sequence[tuple[int, int]]) -> Chunks:
+    def encode(self, arrays: Sequence[Any], splits: Sequence[tuple[int, int]], cells: Array) -> tuple[Chunks, Array]:
         """
         Code observations.
 
         :param arrays: The arrays of a reply
         :param splits: How observations split into frames
-        :return: Chunks for each key that is kept as frames
+        :param cells: Where each transition is in the shard
+        :return: Chunks for each key that is kept as frames, and the row of each transition in them
         """
-        count = len(arrays[-1])
+        count, schema = len(arrays[-1]), self.schema
+        block, cell = np.divmod(cells, schema.cells)
+        step, lane = np.divmod(cell, schema.lanes)
+        order = np.argsort((block * schema.lanes + lane) * schema.block_steps + step)
         if self._table is None or self._table.rows != count:
             self._table = self.schema.make_table(count, 1)
         self._table.split(splits)
         values = [array for array, is_frames in zip(arrays, self._frames, strict=True) if is_frames]
         for number, frames in enumerate(self._table.frames):
             obs, following = values[2 * number : 2 * number + 2]
-            for row in range(count):
-                frames.write(row, obs[row : row + 1], 0, following[row : row + 1])
-        chunks = [[zlib.compress(chunk, 1) for chunk in of_field] for of_field in self._table.chunks()]
+            for row, which in enumerate(order.tolist()):
+                frames.write(row, obs[which : which + 1], 0, following[which : which + 1])
+        chunks = [[deflate(chunk) for chunk in of_field] for of_field in self._table.chunks()]
         for frames in self._table.frames:
             frames.clear()
-        return chunks
+        places = np.empty(count, np.min_scalar_type(count))
+        places[order] = np.arange(count)
+        return chunks, places
 
     def without_frames(self, arrays: Sequence[Any]) -> list[Any]:
         """
@@ -139,16 +149,20 @@ def open_reply(schema: Schema, reply: Reply) -> Callable[[int], list[Any]]:
 
     :param schema: What blocks look like
     :param reply: The reply
-    :return: What gives all arrays of a batch, by its number
+    :return: What gives all arrays of a batch, by its number; ``StorageError`` where the reply makes no sense
     """
     size, count, is_frames = reply.batch_size, reply.batch_size * reply.batches, _is_frames(schema)
-    if reply.chunks is None:
+    if reply.chunks is None or reply.places is None:
         return lambda number: [array[number * size : (number + 1) * size] for array in reply.arrays]
     table = schema.make_table(count, 1)
+    most, places = schema.most_bytes(count), reply.places.astype(np.int64)
     for frames, chunks in zip(table.frames, reply.chunks, strict=True):
         row = 0
         for data in chunks:
-            chunk = Chunk(zlib.decompress(data))
+            try:
+                chunk = Chunk(inflate(data, most))
+            except ValueError as error:
+                raise StorageError(f"samples of shard {reply.shard} are damaged: {error}") from error
             rows = chunk.rows
             frames.adopt(chunk, row)
             row += rows
@@ -156,11 +170,8 @@ def open_reply(schema: Schema, reply: Reply) -> Callable[[int], list[Any]]:
     lanes = np.zeros(size, np.int64)
 
     def read(number: int) -> list[Any]:
-        rows = np.arange(number * size, (number + 1) * size)
-        decoded = iter(table.table.begin_read(rows, lanes, wanted).finish())
-        return [
-            next(decoded) if of_frames else array[rows[0] : rows[-1] + 1]
-            for array, of_frames in zip(reply.arrays, is_frames, strict=True)
-        ]
+        part = slice(number * size, (number + 1) * size)
+        decoded = iter(table.table.begin_read(places[part], lanes, wanted).finish())
+        return [next(decoded) if of_frames else array[part] for array, of_frames in zip(reply.arrays, is_frames, strict=True)]
 
     return read

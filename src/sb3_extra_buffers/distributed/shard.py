@@ -8,7 +8,6 @@ capacity until it is written over.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -82,7 +81,7 @@ class Shard:
     """
     Keeps blocks, and draws from them.
 
-    Two threads may call it at once, one that adds and one that samples. Nothing in it waits for anybody.
+    Several threads may call it at once: one that adds, others that sample. Nothing in it waits for anybody.
 
     :param schema: What blocks look like
     :param capacity: Transitions to keep; rounded up to whole blocks
@@ -130,8 +129,7 @@ class Shard:
         self.wire_bytes = self.duplicates = self.refused = 0
         self._lock = self.table.lock
         self._trial = schema.make_table(schema.block_steps)  # what does not fit here does not fit the ring
-        self._coder = SampleCoder(schema)
-        self._coding = threading.Lock()
+        self._coders: list[SampleCoder] = []  # those that nobody is using now
         self._limit = 0
         self._published: tuple[int, Any] = (0, None)
         self._versions: set[int] = set()
@@ -303,10 +301,14 @@ class Shard:
         arrays = begun()
         who = self.number, self.incarnation, batch_size, batches
         if coded and self.schema.frame_fields:
-            with self._coding:
-                chunks = self._coder.encode(arrays, newest.splits)
-            return Reply(*who, self._coder.without_frames(arrays), chunks, insertions, shares, total, self.added)
-        return Reply(*who, arrays, None, insertions, shares, total, self.added)
+            try:
+                coder = self._coders.pop()
+            except IndexError:
+                coder = SampleCoder(self.schema)
+            coded_as = coder.encode(arrays, newest.splits, cells)
+            self._coders.append(coder)  # not after an error: then nobody knows what is in it
+            return Reply(*who, coder.without_frames(arrays), *coded_as, insertions, shares, total, self.added)
+        return Reply(*who, arrays, None, None, insertions, shares, total, self.added)
 
     def update_priorities(self, insertions: Array, priorities: Array) -> int:
         """
