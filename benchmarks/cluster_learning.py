@@ -26,7 +26,7 @@ from kit.process import BENCHMARKS, report, run_worker
 from kit.results import ResultFile, console, options
 
 EXAMPLES = BENCHMARKS.parent / "examples"
-SIDES = ("one machine", "fleet")
+SIDES = ("alone", "fleet")
 COLLECTORS, GAMES, SHARDS = 2, 4, 2
 SETTINGS: dict[str, Any] = {
     "buffer_size": 20_000,
@@ -84,7 +84,7 @@ def learn(job: Mapping[str, Any]) -> dict[str, Any]:
         return DQN("CnnPolicy", env, seed=job["seed"], policy_kwargs=own, **SETTINGS, **kwargs)
 
     scores = Scores()
-    if job["side"] == "one machine":
+    if job["side"] == "alone":
         make_model(make_vec_env(Catch, COLLECTORS * GAMES, seed=job["seed"])).learn(job["steps"], callback=scores)
         return {"steps": scores.steps, "scores": scores.scores}
     import ray
@@ -144,7 +144,7 @@ def main() -> int:
             side: [round(float(np.mean(run["scores"][-max(len(run["scores"]) // 4, 1) :])), 3) for run in runs[side]]
             for side in SIDES
         }
-        same = float(np.mean(last["fleet"])) >= float(np.mean(last["one machine"])) - ENOUGH
+        same = float(np.mean(last["fleet"])) >= float(np.mean(last["alone"])) - ENOUGH
         results.put("catch", {**about, "runs": runs, "last": last, "reached": {"same": same}})
     row = results.rows["catch"]
     plot_cluster_learning(row, args.results / "cluster_learning.png")

@@ -22,7 +22,7 @@ def plot_cluster_learning(row: Mapping[str, Any], path: Path) -> None:
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
         looks = {
-            "one machine": (ORANGE, "one machine, SB3's buffer"),
+            "alone": (ORANGE, "one machine, SB3's buffer"),
             "fleet": (BLUE, "two collectors and two shards, one of each killed"),
         }
         for side, (colour, name) in looks.items():
