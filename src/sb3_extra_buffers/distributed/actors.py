@@ -208,8 +208,3 @@ class CollectorActor:
         waits_for = tuple(outbox.waits_for()) if not outbox.has_room() else ()
         counts = one.builder.steps, tuple(outbox.acknowledged), outbox.resent, one.actor.version
         return Progress(*counts, *seconds, waits_for, outbox.largest)
-
-    def stop(self) -> None:
-        """Have ``run`` return soon."""
-        if self.collector is not None:
-            self.collector.stopped.set()

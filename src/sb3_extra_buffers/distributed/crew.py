@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _NO_RESTARTS = {"max_restarts": 0, "max_task_retries": 0}
 ASK_SECONDS = 5.0
 MOST_FAILURES = 2
+TOO_FEW = (
+    "The cluster has {:.0f} CPUs; if that is too few, give collector_options=dict(num_cpus=...) or add machines "
+    "(ray start --address=...)"
+)
 
 
 class Died(Exception):
@@ -51,13 +55,14 @@ class Crew:
         self.incarnations: list[int] = []
         self.infos: list[Any] = []
 
-    def ask(self, tickets: Sequence[Any], numbers: Sequence[int], what: str) -> list[Any]:
+    def ask(self, tickets: Sequence[Any], numbers: Sequence[int], what: str, hint: str = TOO_FEW) -> list[Any]:
         """
         Wait for answers that cannot be done without, for all of them together as long as one may take.
 
         :param tickets: Whose
         :param numbers: Who answers
         :param what: What is wanted
+        :param hint: What may help, with a place for the CPUs of the cluster
         :return: The answers; ``MissingError`` names who has not given one, ``Died`` who never will
         """
         most = self.fleet.start_timeout
@@ -73,10 +78,7 @@ class Crew:
         if silent:
             there = self.ray.cluster_resources().get("CPU", 0)
             who = f"{self.name} {silent[0]} has" if len(silent) == 1 else f"{self.name}s {silent} have"
-            raise MissingError(
-                f"{who} not {what} within {most:.0f} s. The cluster has {there:.0f} CPUs; "
-                "if that is too few, give collector_options=dict(num_cpus=...) or add machines (ray start --address=...)"
-            )
+            raise MissingError(f"{who} not {what} within {most:.0f} s. {hint.format(there)}")
         return answers
 
     def is_there(self, ticket: Any) -> bool:

@@ -18,13 +18,13 @@ from sb3_extra_buffers.distributed.client import Batch, Client
 from sb3_extra_buffers.distributed.clock import Clock, RateLimiter
 from sb3_extra_buffers.distributed.closed import ClosedFleet
 from sb3_extra_buffers.distributed.collector_crew import CollectorCrew
-from sb3_extra_buffers.distributed.crew import MOST_FAILURES, Died
 from sb3_extra_buffers.distributed.env import FleetEnv
 from sb3_extra_buffers.distributed.errors import MissingError, ShardLostError
-from sb3_extra_buffers.distributed.manifest import load_manifest, save_manifest, save_model
+from sb3_extra_buffers.distributed.manifest import load_manifest
 from sb3_extra_buffers.distributed.optional import need_ray
 from sb3_extra_buffers.distributed.ray_transport import RayTransport
 from sb3_extra_buffers.distributed.replies import Reply
+from sb3_extra_buffers.distributed.saving import save_fleet
 from sb3_extra_buffers.distributed.schema import Array
 from sb3_extra_buffers.distributed.shard_crew import ShardCrew
 from sb3_extra_buffers.distributed.spaces import make_schema
@@ -91,6 +91,9 @@ class Fleet:
         ):
             if value < 1:
                 raise ValueError(f"{name} is {value}; it must be 1 or more")
+        for name, seconds in (("timeout", timeout), ("start_timeout", start_timeout), ("resend_after", resend_after)):
+            if not seconds > 0:  # also false for NaN
+                raise ValueError(f"{name} is {seconds}; it must be more than 0 seconds")
         if exploration not in EXPLORATIONS:
             raise ValueError(f"exploration is {exploration!r}; it must be one of {EXPLORATIONS}")
         if on_shard_loss not in ON_SHARD_LOSS:
@@ -107,7 +110,7 @@ class Fleet:
         lead = 4 * self.n_lanes * block_steps if max_lead is None else max_lead
         self.limiter, self.clock = RateLimiter(lead), Clock(n_shards)
         self.run, self.incarnation, self.timesteps = os.urandom(16), 0, 0
-        self.restores = False
+        self.restores = self.is_closed = False
         self.events: list[str] = []
         """What has gone wrong, and what was lost by it."""
         self.client: Client | None = None
@@ -162,9 +165,14 @@ class Fleet:
 
     def close(self) -> None:
         """End all actors. What was not saved is gone."""
+        self.is_closed = True
         self.collectors.dismiss()
         if self.shards is not None:
             self.shards.dismiss()
+
+    def _need_open(self) -> None:
+        if self.is_closed:
+            raise RuntimeError("this fleet has been closed, and its actors have ended: learn inside its with block")
 
     def __reduce__(self) -> Any:
         # SB3 saves replay_buffer_kwargs with a model; one that is loaded needs another fleet to go on, but none to act.
@@ -257,6 +265,7 @@ class Fleet:
 
         :param timesteps: How many; ``MissingError`` names who has not played when they have not come in time
         """
+        self._need_open()
         if self._publication is None:
             raise RuntimeError("collectors have no policy yet: call model.learn(..., callback=fleet.callback())")
         self.timesteps += timesteps
@@ -295,7 +304,7 @@ class Fleet:
         """
         with self._lock:
             now = time.monotonic()
-            if self.shards is not None and now - self._polled_at >= every:
+            if self.shards is not None and not self.is_closed and now - self._polled_at >= every:
                 self._polled_at = now
                 self._poll(self.shards)
 
@@ -306,7 +315,7 @@ class Fleet:
                 self.client.weigh(stats.shard, stats.incarnation, stats.total)
             self.env.episodes += stats.episodes
         for number, why in shards.missing(self.timeout):
-            self._replace_shard(number, why)
+            self.replace_shard(number, why)
         self.collectors.look_after(self.timeout)
         self._steer()
 
@@ -317,9 +326,15 @@ class Fleet:
         if shard < 0:
             self.poll(_POLL_WHEN_WAITING)
         else:
-            self._replace_shard(shard, "it did not answer a call for samples")
+            self.replace_shard(shard, "it did not answer a call for samples")
 
-    def _replace_shard(self, number: int, why: str) -> None:
+    def replace_shard(self, number: int, why: str) -> None:
+        """
+        Put another shard in the place of one that is lost, and tell everybody.
+
+        :param number: Its number
+        :param why: What is known of that
+        """
         assert self.shards is not None and self.client is not None
         acknowledged = self.collectors.acknowledged(number) * self.schema.cells
         info = self.shards.replace(number)
@@ -354,6 +369,7 @@ class Fleet:
         :param batch_size: Number of transitions
         :return: The batch
         """
+        self._need_open()
         assert self.client is not None
         with self._lock:
             if self.client.is_empty:
@@ -395,31 +411,9 @@ class Fleet:
 
         :param model: The model; None for none
         """
-        if self.checkpoint_dir is None or self.shards is None:
-            raise ValueError("there is nowhere to save to: give the Fleet a checkpoint_dir, and a model a buffer of it")
-        os.makedirs(self.checkpoint_dir, exist_ok=True)
+        self._need_open()
         with self._lock:
-            saved = self._save_shards(self.shards)
-        if model is not None:
-            save_model(model, self.checkpoint_dir)
-        settings = {
-            "n_collectors": self.collectors.count,
-            "envs_per_collector": self.n_lanes // self.collectors.count,
-            "n_shards": self.n_shards,
-            "block_steps": self.block_steps,
-        }
-        highest = max([self.incarnation, *self.collectors.incarnations])
-        save_manifest(self.checkpoint_dir, self.run, highest, settings, saved, self.timesteps)
-
-    def _save_shards(self, shards: ShardCrew) -> list[int]:
-        for _ in range(MOST_FAILURES):
-            try:
-                return shards.save(self.shard_path)
-            except Died as error:
-                if not error.is_gone:
-                    raise RuntimeError(f"shard {error.number} could not be saved: {error.why}") from error
-                self._replace_shard(error.number, error.why)
-        raise MissingError(f"a checkpoint was begun {MOST_FAILURES} times, and each time a shard was lost meanwhile")
+            save_fleet(self, model)
 
     def shard_path(self, number: int) -> str:
         """

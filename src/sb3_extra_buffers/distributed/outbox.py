@@ -74,11 +74,11 @@ class Outbox:
 
     def waits_for(self) -> list[int]:
         """
-        Tell whose answers are missing.
+        Tell whose answers are missing; another thread may ask.
 
         :return: Numbers of shards
         """
-        return sorted({block.shard for block in self._waiting.values()} or {self.shard_of(self.sequence)})
+        return sorted({block.shard for block in list(self._waiting.values())} or {self.shard_of(self.sequence)})
 
     def shard_of(self, sequence: int) -> int:
         """

@@ -143,4 +143,4 @@ class ShardCrew(Crew):
         """
         group, numbers = GROUPS["save"], range(len(self.handles))
         asked = [call_actor(self.handles[number], "save", path_of(number), group=group) for number in numbers]
-        return self.ask(asked, numbers, "been saved")
+        return self.ask(asked, numbers, "been saved", "A larger start_timeout gives it more time")
