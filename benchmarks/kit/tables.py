@@ -367,6 +367,7 @@ TABLES: dict[str, Source] = {
     "threads": Source("threads", threads),
     "cluster": Source("cluster", cluster_tables.blocks, cluster_tables.is_of_blocks),
     "cluster-rates": Source("cluster", cluster_tables.rates, lambda row: not cluster_tables.is_of_blocks(row)),
+    "cluster-large": Source("cluster", cluster_tables.arithmetic, cluster_tables.is_of_blocks),
     "gpu": Source("gpu_buffers", gpu),
     "recording": Source("recording", recording),
     "doom": Source("vizdoom_memory", doom, program="examples/example_vizdoom_memory.py"),
