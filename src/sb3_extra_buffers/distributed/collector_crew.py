@@ -230,6 +230,11 @@ class CollectorCrew(Crew):
             for collector in self.handles:
                 call_actor(collector, "replace_shard", shard, [handle], incarnation)
 
+    @property
+    def all_play(self) -> bool:
+        """Whether everybody has told how far they have got."""
+        return all(progress is not None for progress in self.progress)
+
     def explain(self) -> str:
         """
         Say what collectors are waiting for.
@@ -253,7 +258,7 @@ class CollectorCrew(Crew):
                 f"in place of one that is lost ({starting[2]})"
             )
         if progress is None:
-            return f"collector {number} has not answered"
+            return f"collector {number} has not begun to play"
         if progress.waits_for:
             return f"collector {number} waits for shards {list(progress.waits_for)}"
         return f"collector {number} is playing, {progress.steps:,} steps so far"

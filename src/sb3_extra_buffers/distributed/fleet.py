@@ -283,9 +283,9 @@ class Fleet:
         began, last = time.monotonic(), None
         while not self.limiter.may_step(self.clock, self.timesteps):
             self.poll(_POLL_WHEN_WAITING)
-            # One that is replaced gets time to start; those that fail again and again are not replaced for ever.
+            # One that is started gets time for that; those that fail again and again are not replaced for ever.
             now = self.clock.total, self.collectors.replaced
-            patience = self.timeout if self.collectors.replaced == 0 else max(self.timeout, self.start_timeout)
+            patience = self.timeout if self.collectors.all_play else max(self.timeout, self.start_timeout)
             if now != last:
                 began, last = time.monotonic(), now
             if time.monotonic() - began > patience:
