@@ -24,7 +24,7 @@ RATES: dict[str, Any] = {
 MESSAGE = {"counted": 1000, "carried": 1020, "ratio": 1.02}
 NETWORK: dict[str, Any] = {
     "call_without_payload": {"write": 700, "read": 800},
-    **{name: MESSAGE for name in ("blocks", "samples_1", "samples_8", "samples_32")},
+    **dict.fromkeys(("blocks", "samples_1", "samples_8", "samples_32"), MESSAGE),
 }
 
 
