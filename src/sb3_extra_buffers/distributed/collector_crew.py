@@ -125,18 +125,21 @@ class CollectorCrew(Crew):
         """
         if self._start_with is None:
             return
+        # One question for all of them: there may be a thousand.
+        tickets = [*self._runs, *(asked[0] for asked in (*self._asked, *self._starting) if asked is not None)]
+        done = set(self.ray.wait(tickets, num_returns=len(tickets), timeout=0)[0])
         for number in range(self.count):
-            why = self._look_at(number, timeout)
+            why = self._look_at(number, timeout, done)
             if why is not None:
                 self._replace(number, why)
 
-    def _look_at(self, number: int, timeout: float) -> str | None:
+    def _look_at(self, number: int, timeout: float, done: set[Any]) -> str | None:
         """Why one has to be replaced; None where it has not."""
-        if self.is_there(self._runs[number]):
+        if self._runs[number] in done:
             return self._why(self._runs[number])
         starting = self._starting[number]
         if starting is not None:
-            if self.is_there(starting[0]):
+            if starting[0] in done:
                 with contextlib.suppress(Exception):  # who is gone is noticed by what they were running
                     self.infos[number] = self.ray.get(starting[0], timeout=ASK_SECONDS)
                 self._starting[number] = None
@@ -146,7 +149,7 @@ class CollectorCrew(Crew):
                 self.fleet.announce(f"{self.explain_one(number)}; the others go on without it")
             return None
         asked = self._asked[number]
-        if asked is not None and not self.is_there(asked[0]):
+        if asked is not None and asked[0] not in done:
             late = time.monotonic() - asked[1] > timeout
             return f"it has not answered for {timeout:.0f} s" if late else None
         if asked is not None:

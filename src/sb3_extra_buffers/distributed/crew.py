@@ -81,15 +81,6 @@ class Crew:
             raise MissingError(f"{who} not {what} within {most:.0f} s. {hint.format(there)}")
         return answers
 
-    def is_there(self, ticket: Any) -> bool:
-        """
-        Find out whether an answer has come.
-
-        :param ticket: Whose
-        :return: Whether it has; it does not wait
-        """
-        return bool(self.ray.wait([ticket], timeout=0)[0])
-
     def end(self, number: int) -> None:
         """
         End an actor.

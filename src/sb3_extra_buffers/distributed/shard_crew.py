@@ -96,7 +96,7 @@ class ShardCrew(Crew):
         for number, handle in enumerate(self.handles):
             asked = self._asked[number]
             if asked is not None:
-                if not self.is_there(asked[0]):
+                if not self.ray.wait([asked[0]], timeout=0)[0]:
                     continue
                 try:
                     stats = self.ray.get(asked[0], timeout=ASK_SECONDS)
