@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,7 +97,8 @@ def _is_frames(schema: Schema) -> list[bool]:
 class SampleCoder:
     """
     Codes the observations of samples: one lane, and a row for each, so that all of them share key frames. Rows are in the
-    order in which transitions were played, so that neighbours are alike.
+    order in which transitions were played, so that neighbours are alike. Threads code one after the other, which takes the
+    interpreter's lock all the time, and deflate side by side, which does not.
 
     :param schema: What blocks look like
     """
@@ -104,6 +106,7 @@ class SampleCoder:
     def __init__(self, schema: Schema) -> None:
         self.schema, self._frames = schema, _is_frames(schema)
         self._table: SchemaTable | None = None
+        self._lock = threading.Lock()
 
     def encode(self, arrays: Sequence[Any], splits: Sequence[tuple[int, int]], cells: Array) -> tuple[Chunks, Array]:
         """
@@ -118,20 +121,28 @@ class SampleCoder:
         block, cell = np.divmod(cells, schema.cells)
         step, lane = np.divmod(cell, schema.lanes)
         order = np.argsort((block * schema.lanes + lane) * schema.block_steps + step)
-        if self._table is None or self._table.rows != count:
-            self._table = self.schema.make_table(count, 1)
-        self._table.split(splits)
         values = [array for array, is_frames in zip(arrays, self._frames, strict=True) if is_frames]
-        for number, frames in enumerate(self._table.frames):
-            obs, following = values[2 * number : 2 * number + 2]
-            for row, which in enumerate(order.tolist()):
-                frames.write(row, obs[which : which + 1], 0, following[which : which + 1])
-        chunks = [[deflate(chunk) for chunk in of_field] for of_field in self._table.chunks()]
-        for frames in self._table.frames:
-            frames.clear()
+        with self._lock:
+            if self._table is None or self._table.rows != count:
+                self._table = schema.make_table(count, 1)
+            try:
+                coded = self._write(self._table, values, splits, order.tolist())
+            finally:
+                for frames in self._table.frames:
+                    frames.clear()
+        chunks = [[deflate(chunk) for chunk in of_field] for of_field in coded]
         places = np.empty(count, np.min_scalar_type(count))
         places[order] = np.arange(count)
         return chunks, places
+
+    @staticmethod
+    def _write(table: SchemaTable, values: list[Any], splits: Sequence[tuple[int, int]], order: list[int]) -> Chunks:
+        table.split(splits)
+        for number, frames in enumerate(table.frames):
+            obs, following = values[2 * number : 2 * number + 2]
+            for row, which in enumerate(order):
+                frames.write(row, obs[which : which + 1], 0, following[which : which + 1])
+        return [[bytes(chunk) for chunk in of_field] for of_field in table.chunks()]
 
     def without_frames(self, arrays: Sequence[Any]) -> list[Any]:
         """

@@ -129,7 +129,7 @@ class Shard:
         self.wire_bytes = self.duplicates = self.refused = 0
         self._lock = self.table.lock
         self._trial = schema.make_table(schema.block_steps)  # what does not fit here does not fit the ring
-        self._coders: list[SampleCoder] = []  # those that nobody is using now
+        self._coder = SampleCoder(schema)
         self._limit = 0
         self._published: tuple[int, Any] = (0, None)
         self._versions: set[int] = set()
@@ -301,13 +301,8 @@ class Shard:
         arrays = begun()
         who = self.number, self.incarnation, batch_size, batches
         if coded and self.schema.frame_fields:
-            try:
-                coder = self._coders.pop()
-            except IndexError:
-                coder = SampleCoder(self.schema)
-            coded_as = coder.encode(arrays, newest.splits, cells)
-            self._coders.append(coder)  # not after an error: then nobody knows what is in it
-            return Reply(*who, coder.without_frames(arrays), *coded_as, insertions, shares, total, self.added)
+            coded_as = self._coder.encode(arrays, newest.splits, cells)
+            return Reply(*who, self._coder.without_frames(arrays), *coded_as, insertions, shares, total, self.added)
         return Reply(*who, arrays, None, None, insertions, shares, total, self.added)
 
     def update_priorities(self, insertions: Array, priorities: Array) -> int:
