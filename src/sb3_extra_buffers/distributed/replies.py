@@ -97,8 +97,8 @@ def _is_frames(schema: Schema) -> list[bool]:
 class SampleCoder:
     """
     Codes the observations of samples: one lane, and a row for each, so that all of them share key frames. Rows are in the
-    order in which transitions were played, so that neighbours are alike. Threads code one after the other, which takes the
-    interpreter's lock all the time, and deflate side by side, which does not.
+    order in which transitions were played, so that neighbours are alike. Threads read and code one after the other, since
+    coding holds the interpreter's lock all the time; while one deflates and sends, the next one begins.
 
     :param schema: What blocks look like
     """
@@ -108,21 +108,25 @@ class SampleCoder:
         self._table: SchemaTable | None = None
         self._lock = threading.Lock()
 
-    def encode(self, arrays: Sequence[Any], splits: Sequence[tuple[int, int]], cells: Array) -> tuple[Chunks, Array]:
+    def encode(
+        self, read: Callable[[], list[Any]], splits: Sequence[tuple[int, int]], cells: Array
+    ) -> tuple[list[Any], Chunks, Array]:
         """
-        Code observations.
+        Read samples, and code their observations.
 
-        :param arrays: The arrays of a reply
+        :param read: Gives the arrays of a reply
         :param splits: How observations split into frames
         :param cells: Where each transition is in the shard
-        :return: Chunks for each key that is kept as frames, and the row of each transition in them
+        :return: The arrays, with None in the place of those that are coded; chunks for each key that is kept as frames; and
+            the row of each transition in them
         """
-        count, schema = len(arrays[-1]), self.schema
+        count, schema = len(cells), self.schema
         block, cell = np.divmod(cells, schema.cells)
         step, lane = np.divmod(cell, schema.lanes)
         order = np.argsort((block * schema.lanes + lane) * schema.block_steps + step)
-        values = [array for array, is_frames in zip(arrays, self._frames, strict=True) if is_frames]
         with self._lock:
+            arrays = read()
+            values = [array for array, is_frames in zip(arrays, self._frames, strict=True) if is_frames]
             if self._table is None or self._table.rows != count:
                 self._table = schema.make_table(count, 1)
             try:
@@ -133,7 +137,8 @@ class SampleCoder:
         chunks = [[deflate(chunk) for chunk in of_field] for of_field in coded]
         places = np.empty(count, np.min_scalar_type(count))
         places[order] = np.arange(count)
-        return chunks, places
+        rest = [None if is_frames else array for array, is_frames in zip(arrays, self._frames, strict=True)]
+        return rest, chunks, places
 
     @staticmethod
     def _write(table: SchemaTable, values: list[Any], splits: Sequence[tuple[int, int]], order: list[int]) -> Chunks:
@@ -143,15 +148,6 @@ class SampleCoder:
             for row, which in enumerate(order):
                 frames.write(row, obs[which : which + 1], 0, following[which : which + 1])
         return [[bytes(chunk) for chunk in of_field] for of_field in table.chunks()]
-
-    def without_frames(self, arrays: Sequence[Any]) -> list[Any]:
-        """
-        Take out what is coded.
-
-        :param arrays: The arrays of a reply
-        :return: The same, with None in their places
-        """
-        return [None if is_frames else array for array, is_frames in zip(arrays, self._frames, strict=True)]
 
 
 def open_reply(schema: Schema, reply: Reply) -> Callable[[int], list[Any]]:

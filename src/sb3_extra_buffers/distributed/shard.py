@@ -298,12 +298,10 @@ class Shard:
             begun = gather(self, cells)
             newest = self.kept[(self.blocks - 1) % self.slots]
             assert newest is not None
-        arrays = begun()
         who = self.number, self.incarnation, batch_size, batches
         if coded and self.schema.frame_fields:
-            coded_as = self._coder.encode(arrays, newest.splits, cells)
-            return Reply(*who, self._coder.without_frames(arrays), *coded_as, insertions, shares, total, self.added)
-        return Reply(*who, arrays, None, None, insertions, shares, total, self.added)
+            return Reply(*who, *self._coder.encode(begun, newest.splits, cells), insertions, shares, total, self.added)
+        return Reply(*who, begun(), None, None, insertions, shares, total, self.added)
 
     def update_priorities(self, insertions: Array, priorities: Array) -> int:
         """
