@@ -12,7 +12,7 @@ enum {
     SCENE = 32,         /* pictures before a change of scene is worth another codebook, */
     LOST = 8,           /* and before it is if pictures cannot be coded any more */
     REVIEW_EVERY = 256, /* pictures after which another codebook is tried; before that at powers of two */
-    SAMPLES = 4,        /* frames that the codes of P are made from */
+    SAMPLES = 4,        /* frames that a codebook is judged by, and the codes of P are made from */
     GAIN = 40,          /* a codebook is worth it if pictures get smaller by this part, */
     USES = 32,          /* and if it has paid for itself after so many pictures */
     TRY_OTHERS = 32,    /* pictures after which another coder is tried */
