@@ -186,8 +186,8 @@ size_t ft_chunk_count_index_bytes(const ft_chunk *chunk);
  * Returns FT_OK, FT_DAMAGED or FT_NO_MEMORY. */
 int ft_find_tables(const ft_rows *rows, size_t offset, const ft_tables **found);
 void ft_clear_shelf(ft_shelf *shelf);
-/* Put tables on a shelf that has none for the codebook at that offset; it owns them, too, then. Without memory it does not, and they are
- * made once more when they are needed. */
+/* Put tables on a shelf that no other thread sees yet, unless it has some for the codebook at that offset; it owns them, too, then.
+ * Without memory it does not, and they are made once more when they are needed. */
 void ft_put_on_shelf(ft_shelf *shelf, size_t offset, ft_tables *tables);
 /* The tables of a shelf, or NULL. */
 ft_tables *ft_look_on_shelf(ft_shelf *shelf, size_t offset);

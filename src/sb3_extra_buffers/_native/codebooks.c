@@ -278,6 +278,9 @@ static int shelve(ft_shelf *shelf, size_t offset, ft_tables *tables, const ft_ta
 
 void ft_put_on_shelf(ft_shelf *shelf, size_t offset, ft_tables *tables) {
     const ft_tables *found = NULL;
+    if (ft_look_on_shelf(shelf, offset) != NULL) { /* maybe these very ones, which it owns already */
+        return;
+    }
     ft_keep_tables(tables);
     if (shelve(shelf, offset, tables, &found) != FT_OK || found != tables) {
         ft_drop_tables(tables);
