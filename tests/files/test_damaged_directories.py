@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,58 +176,6 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     os.mkfifo(pack)
     with pytest.raises(StorageError, match="not a file"):
         load(path=tmp_path / "b")
-
-
-# -- kill -9 -------------------------------------------------------------------------------------------------------------
-
-
-def kill_while_saving(path: Path, times: int, seed: int) -> int:
-    """
-    Have a process save one state after the other, and kill it at some moment, again and again.
-
-    :param path: Where it saves to
-    :param times: How often
-    :param seed: Decides when
-    :return: How many states were acknowledged
-    """
-    rng = np.random.default_rng(seed)
-    steps = 0
-    for _ in range(times):
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.close(reading)
-                buffer, feed = make("plain", steps)
-                while True:
-                    for _ in range(7):
-                        feed.add()
-                    save(buffer, path=path)
-                    os.write(writing, feed.step.to_bytes(8, "little"))
-            finally:
-                os._exit(1)
-        os.close(writing)
-        acknowledged = [os.read(reading, 8)]
-        time.sleep(float(rng.random() * 0.02))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        while data := os.read(reading, 8):
-            acknowledged.append(data)
-        os.close(reading)
-        last = int.from_bytes(acknowledged[-1], "little")
-        found = held(load(path=path))
-        assert found in [held(make("plain", state)[0]) for state in (last, last + 7)], (
-            "neither what was acknowledged nor the next"
-        )
-        steps = last
-    return steps // 7
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.slow)])
-def test_killed_while_saving(times: int, tmp_path: Path) -> None:
-    assert kill_while_saving(tmp_path / "b", times, times) >= times
 
 
 @pytest.mark.parametrize(
