@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.process import report, run_worker
-from kit.results import ResultFile, console, options
+from kit.results import ResultFile, command, console, options
 
 SIDE, ENVS = 84, 4
 BATCH, ROWS_BETWEEN = 32, 16
@@ -134,7 +134,13 @@ def main() -> None:
         measured = run_worker("soak", {**about, "folder": os.path.join(folder, "ring")}, timeout=about["seconds"] + 900)
     finally:
         shutil.rmtree(folder)
-    ResultFile("reliability", args.results).put("soak", {**about, **measured})
+    gigabytes = f"{args.ring / 1000:g} GB in {args.limit / 1000:g} GB"
+    row = {
+        "what": f"transitions compared that were sampled from a ring of {gigabytes} of memory",
+        "runs": command(),
+        "times": measured.get("compared"),
+    }
+    ResultFile("faults", args.results).put("soak", {**row, **about, **measured})
     console.print(f"{measured}")
 
 

@@ -52,9 +52,10 @@ def history() -> History:
     return History()
 
 
-def test_every_call_may_be_the_last() -> None:
+def test_every_call_may_be_the_last(record_property: Any) -> None:
     past = history()
     assert found(past.disk) == past.states[-1]
+    record_property("times", 2 * (len(past.disk.calls) + 1))
     for calls in range(len(past.disk.calls) + 1):
         for seed in range(2):
             disk = after_crash(past.disk.calls[:calls], random.Random(f"{calls} {seed}"))
@@ -79,7 +80,7 @@ def test_a_run_goes_on_after_a_crash(rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
-def test_every_call_may_fail(number: int) -> None:
+def test_every_call_may_fail(number: int, record_property: Any) -> None:
     """The checkpoints before stay, and the next one can be written."""
     buffer, feed = make("plain", 20)
     clean = SimulatedDisk()
@@ -120,6 +121,7 @@ def test_every_call_may_fail(number: int) -> None:
         write(folder, 3, buffer)
         assert found(disk) == (3, new[1]) and len(checkpoints_in(FOLDER, disk)) == KEEP
         if not failed:
+            record_property("times", after)
             return
     pytest.fail("writing takes no end of calls")
 

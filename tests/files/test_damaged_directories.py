@@ -56,7 +56,7 @@ def refused_or_same(disk: SimulatedDisk, expected: Any) -> bool:
     return False
 
 
-def test_every_bit(saved: tuple[SimulatedDisk, Any]) -> None:
+def test_every_bit(saved: tuple[SimulatedDisk, Any], record_property: Any) -> None:
     disk, expected = saved
     refused = total = 0
     for path in files_of(disk):
@@ -70,10 +70,12 @@ def test_every_bit(saved: tuple[SimulatedDisk, Any]) -> None:
                 total += 1
         disk.set_content(path, content)
     assert refused == total > 10_000
+    record_property("times", total)
 
 
-def test_every_prefix(saved: tuple[SimulatedDisk, Any]) -> None:
+def test_every_prefix(saved: tuple[SimulatedDisk, Any], record_property: Any) -> None:
     disk, expected = saved
+    record_property("times", sum(len(disk.content_of(path)) for path in files_of(disk)))
     for path in files_of(disk):
         content = disk.content_of(path)
         for size in range(len(content)):
@@ -113,7 +115,7 @@ def resident() -> int:
 @pytest.mark.memory
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
 @pytest.mark.parametrize("kind", ["plain", "prioritized", "her"])
-def test_manifests_that_somebody_has_made_up(kind: str) -> None:
+def test_manifests_that_somebody_has_made_up(kind: str, record_property: Any) -> None:
     """Their checksums are right. Loading is an error or works; it reads no other files, nor takes the memory they ask for."""
     buffer, _ = make(kind, 20)
     disk = SimulatedDisk()
@@ -134,6 +136,7 @@ def test_manifests_that_somebody_has_made_up(kind: str) -> None:
         with contextlib.suppress(StorageError, MemoryError):
             load(disk)
     assert tried > 1000
+    record_property("times", tried)
     assert set(opened) <= allowed
     assert resident() - before < 64 << 10
 
