@@ -139,6 +139,7 @@ def main() -> None:
         "what": f"transitions compared that were sampled from a ring of {gigabytes} of memory",
         "runs": command(),
         "times": measured.get("compared"),
+        "minutes": args.minutes,
     }
     ResultFile("faults", args.results).put("soak", {**row, **about, **measured})
     console.print(f"{measured}")

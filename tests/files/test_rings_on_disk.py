@@ -117,6 +117,17 @@ def test_paths_are_taken_as_by_python(tmp_path: Path) -> None:
             call("")
 
 
+def test_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours, feed = make("plain", 20, storage_dir="ring")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for _ in range(60):
+        feed.add()
+    ours.close()
+    assert held(load_buffer(tmp_path / "ring")) == held(ours) and not os.listdir()
+
+
 def test_ctrl_c_just_after_a_state_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ring = str(tmp_path / "ring")
     ours, feed = make("plain", 40, storage_dir=ring)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,44 @@ def test_another_folder_is_fine(run: Path, tmp_path: Path) -> None:
     model.learn(8, callback=ResumableCheckpoint(tmp_path / "branch"), reset_num_timesteps=False)
     assert resume(run, env=walks()).num_timesteps == 120
     assert resume(tmp_path / "branch", env=walks()).num_timesteps == 128
+
+
+def test_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    checkpoint = ResumableCheckpoint("run", every=8)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    dqn().learn(24, callback=checkpoint)
+    assert resume(tmp_path / "run", env=walks()).num_timesteps == 24 and not os.listdir()
+    with pytest.raises(ValueError, match="is empty; name one"):
+        ResumableCheckpoint("")
+
+
+def test_one_folder_for_two_callbacks(tmp_path: Path) -> None:
+    both = [ResumableCheckpoint(tmp_path / "run"), ResumableCheckpoint(tmp_path / "other" / ".." / "run")]
+    with pytest.raises(ValueError, match=r"two callbacks of this training write checkpoints to .*run; leave one of them out"):
+        dqn().learn(8, callback=both)
+    dqn().learn(8, callback=ResumableCheckpoint(tmp_path / "run"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs users, and processes of another one")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_folder_that_others_own_is_refused_at_once() -> None:
+    model = dqn()
+    with tempfile.TemporaryDirectory() as folder:  # not inside of one that is for this user alone
+        os.chmod(folder, 0o555)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if os.getuid() == 0:  # who may write everywhere
+                    os.setuid(65534)
+                model.learn(8, callback=ResumableCheckpoint(folder))
+            except PermissionError as error:
+                status = 0 if "choose another" in str(error) and model.num_timesteps == 0 else 2
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
