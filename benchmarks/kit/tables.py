@@ -368,6 +368,7 @@ TABLES: dict[str, Source] = {
     "cluster": Source("cluster", cluster_tables.blocks, cluster_tables.is_of_blocks),
     "cluster-rates": Source("cluster", cluster_tables.rates, lambda row: not cluster_tables.is_of_blocks(row)),
     "faults": Source("faults", fault_tables.faults),
+    "checkpoints": Source("checkpoints", fault_tables.checkpoints),
     "gpu": Source("gpu_buffers", gpu),
     "recording": Source("recording", recording),
     "doom": Source("vizdoom_memory", doom, program="examples/example_vizdoom_memory.py"),

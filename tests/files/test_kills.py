@@ -156,7 +156,7 @@ def test_killed_while_writing_checkpoints(times: int, tmp_path: Path, record_pro
     last = acknowledged = 0
     for _ in range(times):
 
-        def write_again_and_again(tell: Tell) -> None:
+        def write_again_and_again(tell: Tell, last: int = last) -> None:
             buffer, feed = make_at("plain", last * STEPS)
             tell(0)
             folder = CheckpointFolder(path, keep=2)
