@@ -190,6 +190,7 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
         ("arguments", "n_steps", 0),
         ("arguments", "n_steps", 2**31),
         ("arguments", "gamma", "x"),
+        ("arguments", "n_envs", 2**24),
         ("arguments", "handle_timeout_termination", None),
     ],
 )

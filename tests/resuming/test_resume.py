@@ -33,6 +33,7 @@ from sb3_extra_buffers import (
     load_buffer,
     resume,
 )
+from sb3_extra_buffers.storage.directory import pack_manifest
 from sb3_extra_buffers.training_utils.resuming.folder import checkpoints_in
 
 
@@ -404,6 +405,29 @@ def test_an_archive_says_with_what_it_was_made(run: Path) -> None:
     said = json.loads((folders(run)[0] / "checkpoint.json").read_text())
     assert said["version"] == sb3_extra_buffers.__version__ and set(said["versions"]) >= {"torch", "stable_baselines3"}
     assert re.fullmatch("[0-9a-f]{16}", said["run"])
+
+
+class Changed(DQN):
+    """Of a version that does not understand its own files of before."""
+
+    @classmethod
+    def load(cls, *args: Any, **kwargs: Any) -> Any:
+        raise AttributeError("there is no FloatSchedule")
+
+
+def test_another_version_of_sb3_is_named_where_it_cannot_load_a_model(run: Path) -> None:
+    with pytest.raises(AttributeError, match="there is no FloatSchedule"):
+        resume(run, env=walks(), algorithm=Changed)
+    path = folders(run)[0] / "checkpoint.json"
+    said = json.loads(path.read_text())
+    said = {name: value for name, value in said.items() if name not in ("magic", "format", "checksum")}
+    said["versions"]["stable_baselines3"] = "2.3.0"
+    path.write_bytes(pack_manifest(said))
+    with pytest.raises(
+        RuntimeError, match=r"no FloatSchedule. It was made with stable_baselines3 2\.3\.0 \(this is .*custom_objects"
+    ):
+        resume(run, env=walks(), algorithm=Changed)
+    assert resume(run, env=walks()).num_timesteps == 120, "versions alone are no reason"
 
 
 def test_the_last_ones_are_kept(tmp_path: Path) -> None:
