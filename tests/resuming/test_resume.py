@@ -423,9 +423,7 @@ def test_another_version_of_sb3_is_named_where_it_cannot_load_a_model(run: Path)
     said = {name: value for name, value in said.items() if name not in ("magic", "format", "checksum")}
     said["versions"]["stable_baselines3"] = "2.3.0"
     path.write_bytes(pack_manifest(said))
-    with pytest.raises(
-        RuntimeError, match=r"no FloatSchedule. It was made with stable_baselines3 2\.3\.0 \(this is .*custom_objects"
-    ):
+    with pytest.raises(RuntimeError, match=r"no FloatSchedule. It was made with stable_baselines3 2\.3\.0 \(this is"):
         resume(run, env=walks(), algorithm=Changed)
     assert resume(run, env=walks()).num_timesteps == 120, "versions alone are no reason"
 
