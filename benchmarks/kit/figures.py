@@ -52,13 +52,13 @@ def fraction(share: float, digits: int | None = None) -> str:
 # Each takes a value and a number of digits, which is None where the marker gives none.
 FORMATS: dict[str, Callable[[float, int | None], str]] = {
     "number": lambda value, digits: f"{value:,.{2 if digits is None else digits}f}",
-    "millions": lambda value, digits: f"{value / 1e6:,.{1 if digits is None else digits}f} million",
     "percent": lambda value, digits: percent(value, 2 if digits is None else digits),
     "fraction": fraction,
     "MB": lambda value, digits: megabytes(value),
     "GB": lambda value, digits: f"{value / 1e9:.{1 if digits is None else digits}f} GB",
     "time": lambda value, digits: milliseconds(value),
     "seconds": lambda value, digits: f"{value:.{0 if digits is None else digits}f} s",
+    "millions": lambda value, digits: f"{value / 1e6:,.{1 if digits is None else digits}f} million",
 }
 _ONE_OF: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.fmean,
