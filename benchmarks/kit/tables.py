@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kit import buffer_tables, cluster_tables
+from kit import buffer_tables, cluster_tables, fault_tables
 from kit.data import DATASETS
 from kit.metrics import DEFAULT, DENSE
 from kit.results import read_results
@@ -367,6 +367,8 @@ TABLES: dict[str, Source] = {
     "threads": Source("threads", threads),
     "cluster": Source("cluster", cluster_tables.blocks, cluster_tables.is_of_blocks),
     "cluster-rates": Source("cluster", cluster_tables.rates, lambda row: not cluster_tables.is_of_blocks(row)),
+    "faults": Source("faults", fault_tables.faults),
+    "checkpoints": Source("checkpoints", fault_tables.checkpoints),
     "gpu": Source("gpu_buffers", gpu),
     "recording": Source("recording", recording),
     "doom": Source("vizdoom_memory", doom, program="examples/example_vizdoom_memory.py"),

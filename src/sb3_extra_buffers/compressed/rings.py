@@ -51,7 +51,8 @@ class RingOnDisk:
     def __init__(self, buffer: Any, path: Any, max_memory: int | str | None, durability: str, disk: Disk = DISK) -> None:
         if durability not in DURABILITIES:
             raise ValueError(f"durability is {durability!r}; allowed: {', '.join(map(repr, DURABILITIES))}")
-        self.path, self._disk = folder_path(path), disk
+        # Where it is now, whatever the working directory will be.
+        self.path, self._disk = os.path.abspath(folder_path(path)) if disk is DISK else folder_path(path), disk
         self._memory = MappedMemory(parse_bytes(max_memory))
         self._is_full = durability == "full"
         self._process = os.getpid()
