@@ -50,6 +50,15 @@ class MappedMemory:
         self._between = min(max((most or 0) // _READ_BYTES, 1), _MOST_READS)
         self._others = file_bytes()
 
+    def holds(self, sealed: int) -> bool:
+        """
+        Say whether all chunks may stay in memory of their own.
+
+        :param sealed: How many bytes they have
+        :return: Whether that is allowed
+        """
+        return self.most is not None and sealed <= self.most
+
     def most_of_own(self, own: int, are_mapped: bool) -> int:
         """
         Say how many bytes of chunks may stay in memory of their own.

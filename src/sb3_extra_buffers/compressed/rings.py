@@ -249,6 +249,7 @@ class RingOnDisk:
                 with buffer._lock:
                     moment = Moment(buffer, before=None if everything else self._before)
                     sealed = self._count_sealed()
+                self._arrange_chunks(moment)
                 moment.body["added"] = self._counted + moment.appended
                 state = moment.save(self.path, self._disk, self._state, held=True)
                 self._before, self._state, self._saved = moment, state, sealed
@@ -262,6 +263,14 @@ class RingOnDisk:
             finally:
                 buffer = None  # the error knows this frame
                 self._written.set()
+
+    def _arrange_chunks(self, moment: Moment) -> None:
+        """Where chunks are going to be read from the disk, have those that are not there yet take few pages to be read."""
+        if self._memory.holds(self._count_sealed()):
+            return
+        for frames, (_, frozen) in zip(self._columns, moment.frames, strict=True):
+            *sealed, last = frozen.chunks
+            frozen.chunks = (*(None if chunk is None else frames.arrange(chunk) for chunk in sealed), last)
 
     def _map_chunks(self, buffer: Any, moment: Moment, state: Replacement) -> None:
         """Have the oldest chunks come from the directory, until the others take no more memory than they may."""
