@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum {
-    LEAST_USES = 3, /* of an object that gets into the catalogue, beside the one where it was first seen */
+    LEAST_USES = 6, /* of an object that gets into the catalogue, beside the one where it was first seen */
     MOST_REFERENCES = OBJECTS_PLAIN - 1,
 };
 #define NOWHERE UINT32_MAX

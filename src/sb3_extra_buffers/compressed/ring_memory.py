@@ -69,7 +69,7 @@ class MappedMemory:
         """
         if self.most is None:
             return 0
-        return self.most if own <= self.most and not are_mapped else self.most // 2
+        return self.most if own <= self.most and not are_mapped else self.most // 8
 
     def note(self, saved: SavedDirectory) -> None:
         """
