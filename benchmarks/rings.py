@@ -4,8 +4,8 @@ Rings on disk beside one in memory: ``add`` with ``storage_dir`` and without it,
 
 Over ``max_memory``, pages no longer count for the process, but the system keeps them for as long as it has room. So there are
 two figures for the larger ring: with a page cache that has room for all of it, and with one that has room for what
-``max_memory`` leaves, and throws out what was used the longest ago (``kit/page_cache.py``). The last row is the disk itself: as
-many reads as such a batch takes, of as many bytes, all asked for at once.
+``max_memory`` leaves, and throws out what was used the longest ago (``kit/page_cache.py``). The last row is the disk itself:
+one read for each transition, together of as many bytes as such a batch reads, all asked for at once.
 
 How many bytes the ring in memory takes decides what ``max_memory`` is. Frames of Atari games take so few bytes that a ring of
 300,000 transitions has about 40 MB, and the allowed memory is 4 MB then; the ratios are much the same for a million.

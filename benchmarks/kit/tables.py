@@ -261,7 +261,8 @@ def rings(results: Results) -> str:
     )
     if "sample" in disk:
         rounds = rows["memory"]["rounds"]
-        said += f" 32 reads of that size, all at once, take it {milliseconds(disk['sample'])}. Times are medians of {rounds} rounds."
+        said += f" 32 reads of that size, all at once, take it {milliseconds(disk['sample'])}."
+        said += f" Times are medians of {rounds} rounds."
     return table(["MsPacman, stack 4", "transitions", "chunks", "`add`, mean", "`sample(32)`"], lines) + f"\n\n{said}"
 
 

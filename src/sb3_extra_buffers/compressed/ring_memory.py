@@ -65,7 +65,8 @@ class MappedMemory:
 
         :param own: How many there are
         :param are_mapped: Whether there are others, which are mapped
-        :return: All that is allowed, where that is enough; else half of it, so that there is room for pages of the others
+        :return: All that is allowed, where that is enough; else an eighth of it, so that there is room for pages of the
+            others, above all for those that every batch needs
         """
         if self.most is None:
             return 0

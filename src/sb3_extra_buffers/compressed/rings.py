@@ -17,8 +17,9 @@ from sb3_extra_buffers.compressed.file_saving import Moment
 from sb3_extra_buffers.compressed.ring_memory import MappedMemory, parse_bytes
 from sb3_extra_buffers.compressed.saved_spaces import make_space
 from sb3_extra_buffers.storage._core import BLOCK_ROWS, Chunk
-from sb3_extra_buffers.storage.directory import MANIFEST, Replacement, SavedDirectory
+from sb3_extra_buffers.storage.directory import Replacement, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
+from sb3_extra_buffers.storage.manifests import MANIFEST
 
 DURABILITIES = ("chunk", "full")
 
@@ -163,6 +164,14 @@ class RingOnDisk:
                 self.flush(buffer)
             finally:
                 self._end()
+            if buffer is not None:
+                _log.warning(
+                    "The buffer with storage_dir %s was deleted: its %d rows are there, and no more are written to it. If "
+                    "load_replay_buffer() has put another buffer in its place, that one is in memory only; a ring goes on by "
+                    "itself with what is in storage_dir, without that call. close() says that this is meant.",
+                    self.path,
+                    buffer.size(),
+                )
 
     def _stop(self) -> None:
         self._stops = True
