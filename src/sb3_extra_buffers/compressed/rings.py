@@ -275,8 +275,8 @@ class RingOnDisk:
 
     def _arrange_chunks(self, moment: Moment) -> None:
         """Where chunks are going to be read from the disk, have those that are not there yet take few pages to be read."""
-        sealed = sum(len(chunk) for _, frozen in moment.frames for chunk in frozen.chunks[:-1] if chunk is not None)
-        if self._memory.holds(sealed):
+        chunks = [chunk for _, frozen in moment.frames for chunk in frozen.chunks[:-1] if chunk is not None]
+        if self._memory.holds(sum(map(len, chunks))):
             return
         for frames, (_, frozen) in zip(self._columns, moment.frames, strict=True):
             *sealed, last = frozen.chunks
