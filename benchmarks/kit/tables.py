@@ -259,6 +259,10 @@ def rings(results: Results) -> str:
         f"A batch of the last row has {rows['from_disk']['disk_bytes'] / 1e6:.2f} MB read from the disk, which reads "
         f"{disk['reads_1']:,.0f} pages of 4 KB a second one after the other, and {disk['reads_16']:,.0f} if 16 threads do."
     )
+    if "sample" in disk:
+        rounds = rows["memory"]["rounds"]
+        said += f" 32 reads of that size, all at once, take it {milliseconds(disk['sample'])}."
+        said += f" Times are medians of {rounds} rounds."
     return table(["MsPacman, stack 4", "transitions", "chunks", "`add`, mean", "`sample(32)`"], lines) + f"\n\n{said}"
 
 

@@ -331,6 +331,7 @@ static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows
     chunk->rows.rows = of->rows;
     chunk->rows.data = bytes + HEADER_BYTES;
     chunk->rows.data_bytes = (size_t)of->data;
+    chunk->rows.arranged = of->data >= RECORD_HEADER && chunk->rows.data[RECORD_CODER] == CATALOGUE;
     chunk->rows.n_classes = of->classes;
     chunk->rows.n_values = of->tables / rows->given.item;
     chunk->rows.values = bytes + size - FOOTER_BYTES - of->tables;

@@ -88,6 +88,7 @@ typedef struct ft_rows {
     size_t rows;
     const uint8_t *data;
     size_t data_bytes; /* FT_READ_AHEAD more may be read */
+    bool arranged;     /* for a disk: a record ends where the next one of its stream begins */
     const uint8_t *classes;
     size_t n_classes;
     const uint8_t *values;

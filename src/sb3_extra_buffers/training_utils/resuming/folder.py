@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from sb3_extra_buffers.compressed.file_saving import Moment
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.directory import pack_manifest, unpack_manifest
 from sb3_extra_buffers.storage.disk import DISK, Disk, read_whole, write_all
+from sb3_extra_buffers.storage.manifests import pack_manifest, unpack_manifest
 
 MODEL, STATE, BUFFER = "model.zip", "state.json", "buffer.sb3x"
 FORMAT = 1
