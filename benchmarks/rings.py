@@ -3,88 +3,36 @@ Rings on disk beside one in memory: ``add`` with ``storage_dir`` and without it,
 ``max_memory``, and of one ten times as large.
 
 Over ``max_memory``, pages no longer count for the process, but the system keeps them for as long as it has room. So there are
-two figures for the larger ring: with a page cache that has room for all of it, and with one that has room for a tenth. For the
-latter, a fixed tenth of the files, pieces of 64 KB that were drawn at random, stays in the cache; all else is thrown out of it
-before each batch (``posix_fadvise``), so that the disk has to read it. A real cache keeps what is used most, and does better.
+two figures for the larger ring: with a page cache that has room for all of it, and with one that has room for what
+``max_memory`` leaves, and throws out what was used the longest ago (``kit/page_cache.py``). The last row is the disk itself:
+one read for each transition, together of as many bytes as such a batch reads, all asked for at once.
+
+How many bytes the ring in memory takes decides what ``max_memory`` is. Frames of Atari games take so few bytes that a ring of
+300,000 transitions has about 40 MB, and the allowed memory is 4 MB then; the ratios are much the same for a million.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
-import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from kit.data import DATASETS
+from kit.page_cache import PAGE, SmallCache
 from kit.process import report, run_worker, settle, summary, time_calls
 from kit.results import ResultFile, console, options
 from play import ensure
 
 BATCH, TIMES = 32, 10
-PIECE, PAGE, THREADS = 64 << 10, 4 << 10, 16
+THREADS = 16
 SECONDS = 2.0
-
-
-class SmallCache:
-    """
-    A page cache with room for only some of a ring's files.
-
-    :param buffer: A buffer with ``storage_dir``
-    :param folder: That directory; all of it is synced, and nothing is added from now on
-    """
-
-    def __init__(self, buffer: Any, folder: Path) -> None:
-        self._memory = buffer._ring._memory
-        draw = random.Random(0)
-        self._files = [os.open(path, os.O_RDONLY) for path in sorted(folder.glob("*.pack"))]
-        self._dropped: list[tuple[int, int]] = []
-        for file in self._files:
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
-            for place in range(0, os.fstat(file).st_size, PIECE):
-                if draw.randrange(TIMES):
-                    self._dropped.append((file, place))
-                else:
-                    os.pread(file, PIECE, place)
-
-    def shrink(self) -> None:
-        """Throw out all but what stays."""
-        for mapping in list(self._memory._mappings):
-            mapping.leave()  # a page that somebody has mapped would stay
-        for file, place in self._dropped:
-            os.posix_fadvise(file, place, PIECE, os.POSIX_FADV_DONTNEED)
-
-    def reads_a_second(self, threads: int) -> int:
-        """
-        Measure what the disk can do.
-
-        :param threads: How many read at the same time
-        :return: Pages of 4 KB, at random places, that it reads in a second
-        """
-        pages = [(file, place + page) for file, place in self._dropped for page in range(0, PIECE, PAGE)]
-        pages = random.Random(threads).sample(pages, min(len(pages), 2000))
-        self.shrink()
-
-        def read(first: int) -> None:
-            for file, place in pages[first::threads]:
-                os.pread(file, PAGE, place)
-
-        start = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(read, range(threads)))
-        return round(len(pages) / (time.perf_counter() - start))
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files:
-            os.close(file)
+BEFORE = 150  # batches until the cache holds what it goes on to hold
 
 
 def bytes_read() -> int:
@@ -110,6 +58,9 @@ def time_from_disk(call: Callable[[], Any], shrink: Callable[[], None]) -> dict[
     """
     times: list[int] = []
     read = 0
+    for _ in range(BEFORE):
+        shrink()
+        call()
     while len(times) < 10 or (len(times) < 1000 and sum(times) < SECONDS * 1e9):
         shrink()
         before, start = bytes_read(), time.perf_counter_ns()
@@ -151,8 +102,11 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {"add": summary(adds), "sample": time_calls(sample, SECONDS)}
     result["bytes"] = usage.stored_bytes + usage.index_bytes
     if job.get("is_larger"):
-        small = SmallCache(buffer, Path(job["folder"]))
+        memory = buffer._ring._memory
+        small = SmallCache(list(memory._mappings), Path(job["folder"]), memory.most - memory.own)
         result["from_disk"] = time_from_disk(sample, small.shrink)
+        pages = max(round(result["from_disk"]["disk_bytes"] / PAGE / BATCH), 1)  # of a row
+        result["disk_time"] = small.time_reads(BATCH, pages * PAGE)
         result["disk_reads"] = {str(threads): small.reads_a_second(threads) for threads in (1, THREADS)}
         small.close()
     if ring:
@@ -187,6 +141,8 @@ def make_rows(runs: Mapping[str, list[dict[str, Any]]]) -> dict[str, dict[str, A
     for row in rows.values():
         row["ratios"] = {name: round(row[name] / rows["memory"][name], 3) for name in ("add", "add_p50", "sample")}
     rows["disk"] = {f"reads_{threads}": middle("larger", "disk_reads", str(threads)) for threads in (1, THREADS)}
+    rows["disk"]["sample"] = middle("larger", "disk_time")
+    rows["disk"]["ratios"] = {"sample": round(rows["disk"]["sample"] / rows["memory"]["sample"], 3)}
     return rows
 
 
@@ -194,7 +150,7 @@ def main() -> None:
     """Run what the command line says."""
     parser = options(__doc__)
     parser.add_argument("--dataset", choices=list(DATASETS), default="mspacman", help="what to fill the buffers with")
-    parser.add_argument("--transitions", type=int, default=1_000_000, help="size of the buffers")
+    parser.add_argument("--transitions", type=int, default=300_000, help="size of the buffers")
     parser.add_argument("--recorded", type=int, default=40_000, help="transitions that are recorded, and played again")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side; times are medians")
     args = parser.parse_args()

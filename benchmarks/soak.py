@@ -3,7 +3,7 @@ A ring on disk for an hour: rows are added and sampled all the while, every samp
 
 Frames are noise, each made of its own number, so that any of them can be made again and the ring gets large; the memory that
 the process may have beside its files is limited (``RLIMIT_DATA``). What is written down: transitions added, samples
-compared, memory, handles halfway and at the end, and whether another buffer goes on with all rows.
+compared, memory in each tenth of the time, handles, and whether another buffer goes on with all rows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.process import report, run_worker
-from kit.results import ResultFile, console, options
+from kit.results import ResultFile, command, console, options
 
 SIDE, ENVS = 84, 4
 BATCH, ROWS_BETWEEN = 32, 16
@@ -96,15 +97,17 @@ def soak(job: Mapping[str, Any]) -> dict[str, Any]:
     again = CompressedReplayBuffer(rows * ENVS, space, actions, "cpu", ENVS, **arguments)
     goes_on = again.size() == min(added, rows) and int(again.actions.max()) == ENVS * added - 1
     again.close()
-    late = looks[len(looks) // 2 :] or [count_memory()]
+    looks = looks or [count_memory()]
+    tenths = [looks[len(looks) * part // 10 : len(looks) * (part + 1) // 10] or looks[-1:] for part in range(10)]
     return {
         "laps": round(added / rows, 2),
         "added": added * ENVS,
         "compared": compared,
-        "own_bytes": max(look["own"] for look in looks or late),
-        "own_growth": max(look["own"] for look in late) - min(look["own"] for look in late),
-        "file_bytes": max(look["files"] for look in looks or late),
-        "handles": [late[0]["handles"], late[-1]["handles"]],
+        "wrong": 0,  # or there would be an error
+        "own_bytes": max(look["own"] for look in looks),
+        "own_by_tenths": [round(statistics.median(look["own"] for look in tenth)) for tenth in tenths],
+        "file_bytes": max(look["files"] for look in looks),
+        "handles": [looks[len(looks) // 10]["handles"], looks[-1]["handles"]],
         "goes_on": goes_on,
     }
 
@@ -121,17 +124,24 @@ def main() -> None:
         report(soak(json.loads(args.worker)))
         return
     folder = tempfile.mkdtemp(dir=args.cache)
-    about = {
+    about: dict[str, Any] = {
         "seconds": round(60 * args.minutes),
         "ring_bytes": args.ring * MB,
         "limit_bytes": args.limit * MB,
         "max_memory": args.max_memory,
     }
     try:
-        measured = run_worker("soak", {**about, "folder": os.path.join(folder, "ring")})
+        measured = run_worker("soak", {**about, "folder": os.path.join(folder, "ring")}, timeout=about["seconds"] + 900)
     finally:
         shutil.rmtree(folder)
-    ResultFile("reliability", args.results).put("soak", {**about, **measured})
+    gigabytes = f"{args.ring / 1000:g} GB in {args.limit / 1000:g} GB"
+    row = {
+        "what": f"transitions compared that were sampled from a ring of {gigabytes} of memory",
+        "runs": command(),
+        "times": measured.get("compared"),
+        "minutes": args.minutes,
+    }
+    ResultFile("faults", args.results).put("soak", {**row, **about, **measured})
     console.print(f"{measured}")
 
 

@@ -52,9 +52,10 @@ from sb3_extra_buffers.storage.directory import MANIFEST, pack_manifest
 
 RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "fuzz_files.json"
 BATCH = 500  # inputs of a process
-MOST_SECONDS = 20  # of an input
+MOST_SECONDS = 20  # of an input, as the processor counts them
 MOST_BYTES = 512 << 20  # that a process may grow by
 ENVS, ROWS = 2, 40
+MOST_ENVS, MOST_ROWS = 2 * ENVS, 4 * ROWS  # that are read; a changed manifest may say that there are many more
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)
 DICT = spaces.Dict({"image": IMAGE, "numbers": spaces.Box(-1, 1, (3,), np.float32)})
 KINDS: dict[str, tuple[type, Any, dict[str, Any]]] = {
@@ -249,73 +250,77 @@ def make_input(seed: Path, to: Path, draw: random.Random) -> bool:
 # -- what comes of it -------------------------------------------------------------------------------------------------------
 
 
-def digest(*arrays: Any) -> bytes:
+def digest(count: int, *arrays: Any) -> bytes:
     """
-    Hash what one transition holds.
+    Hash transitions, in whatever order they are.
 
-    :param arrays: Arrays, or dicts of them
+    :param count: How many there are
+    :param arrays: What they hold: arrays with an item for each, or dicts of them
     :return: The hash
     """
-    state = hashlib.blake2b(digest_size=12)
-    for array in arrays:
-        for part in array.values() if isinstance(array, dict) else (array,):
-            state.update(np.ascontiguousarray(part).tobytes())
+    parts = [part for array in arrays for part in (array.values() if isinstance(array, dict) else (array,))]
+    if count == 0:
+        return b""
+    rows = [np.ascontiguousarray(part).view(np.uint8).reshape(count, -1) for part in parts]
+    joined = np.concatenate([np.empty((count, 0), np.uint8), *rows], axis=1)
+    state = hashlib.blake2b(str([part.shape[1] for part in rows]).encode())
+    for one in sorted(row.tobytes() for row in joined):
+        state.update(one)
     return state.digest()
 
 
-def cell(views: Any, row: int, env: int) -> Any:
+def flat(view: Any, used: int, envs: int) -> Any:
     """
-    Take an observation of a buffer.
+    Read the observations of a buffer.
 
-    :param views: Observations of all cells, or a dict of them
-    :param row: The row
-    :param env: The environment
-    :return: The observation
+    :param view: Observations of all cells, or a dict of them
+    :param used: How many rows
+    :param envs: How many environments
+    :return: The same, one after the other
     """
-    return {key: part[row, env] for key, part in views.items()} if isinstance(views, dict) else views[row, env]
+    if isinstance(view, dict):
+        return {key: flat(part, used, envs) for key, part in view.items()}
+    taken = np.asarray(view[:used, :envs])
+    return taken.reshape(used * envs, *taken.shape[2:])
 
 
-def rows_of_buffer(path: Path) -> list[bytes]:
+def rows_of_buffer(path: Path) -> tuple[int, bytes]:
     """
     Load a buffer, sample from it, and read all of it.
 
     :param path: The directory
-    :return: A hash for each transition
+    :return: How many transitions there are, and their hash
     """
     buffer = load_buffer(path, device="cpu")
-    used = buffer.buffer_size if buffer.full else buffer.pos
-    is_rollout = not hasattr(buffer, "next_observations")
-    if used and not is_rollout:
-        buffer.sample(8)
-    found = []
-    for row in range(min(used, 4 * ROWS)):
-        for env in range(min(buffer.n_envs, 2 * ENVS)):
-            views = [buffer.observations] if is_rollout else [buffer.observations, buffer.next_observations]
-            plain = np.asarray(buffer.actions[row, env]), np.float32(buffer.rewards[row, env])
-            found.append(digest(*(cell(view, row, env) for view in views), *plain))
-    return sorted(found)
+    used = min(buffer.buffer_size if buffer.full else buffer.pos, MOST_ROWS)
+    envs = min(buffer.n_envs, MOST_ENVS)
+    views = [buffer.observations]
+    if hasattr(buffer, "next_observations"):  # else it is of a rollout
+        views.append(buffer.next_observations)
+        if used:
+            buffer.sample(8)
+    plain = np.asarray(buffer.actions), np.asarray(buffer.rewards, np.float32)
+    return used * envs, digest(used * envs, *(flat(view, used, envs) for view in (*views, *plain)))
 
 
-def rows_of_dataset(path: Path) -> list[bytes]:
+def rows_of_dataset(path: Path) -> tuple[int, bytes]:
     """
     Open a data set, and read all of it.
 
     :param path: The directory
-    :return: A hash for each transition
+    :return: How many transitions there are, and their hash
     """
     data = open_dataset(path)
-    found = []
-    for number in range(min(len(data), 8 * ROWS * ENVS)):
-        one = data[number]
-        obs, next_obs = (
-            {key: part.numpy() for key, part in view.items()} if isinstance(view, dict) else view.numpy()
-            for view in (one.observations, one.next_observations)
-        )
-        found.append(digest(obs, next_obs, one.actions.numpy(), np.float32(one.rewards.numpy())))
-    return sorted(found)
+    count = min(len(data), MOST_ROWS * MOST_ENVS)
+    found = data[:count]
+    obs, next_obs = (
+        {key: part.numpy() for key, part in view.items()} if isinstance(view, dict) else view.numpy()
+        for view in (found.observations, found.next_observations)
+    )
+    return count, digest(count, obs, next_obs, found.actions.numpy(), found.rewards.numpy().astype(np.float32))
 
 
-def outcome(read: Any, path: Path) -> list[bytes] | None:
+def outcome(read: Any, path: Path) -> tuple[int, bytes] | None:
     """
     Read a directory.
 
@@ -324,7 +329,7 @@ def outcome(read: Any, path: Path) -> list[bytes] | None:
     :return: What it found, or None for an error of the documented kinds
     """
     try:
-        found: list[bytes] = read(path)
+        found: tuple[int, bytes] = read(path)
     except (StorageError, MemoryError):
         return None
     return found
@@ -355,14 +360,14 @@ def try_input(number: int, seeds: Path, folder: Path, right: dict[str, Any]) -> 
     shutil.rmtree(path, ignore_errors=True)
     mended = make_input(seeds / kind, path, draw)
     before = resident()
-    signal.alarm(MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
     try:
         from_buffer = outcome(rows_of_buffer, path)
         from_dataset = None if kind == "rollout" else outcome(rows_of_dataset, path)
     except Exception as error:
         return f"{kind}: {error!r}"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     if resident() - before > MOST_BYTES:
         return f"{kind}: {resident() - before} bytes"
     if not mended and any(found not in (None, right[kind]) for found in (from_buffer, from_dataset)):

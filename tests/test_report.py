@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -16,6 +17,7 @@ pytest.importorskip("rich")
 pytest.importorskip("zstandard")
 sys.path.insert(0, str(BENCHMARKS))
 try:
+    import faults
     import gpu_buffers  # noqa: F401 (the tables ask for it when the path is gone again)
     import report
     from kit import figures, show, tables
@@ -312,3 +314,26 @@ def test_a_million_that_is_still_played_is_not_shown(tmp_path: Path) -> None:
     assert tables.make_table("million", tmp_path) is None
     with pytest.raises(figures.NotMeasured):
         figures.make_figure("million million peak_rss MB", tmp_path)
+
+
+REPORT = """<testsuites><testsuite>
+<testcase name="a" time="1.5"><properties>
+<property name="times" value="30" /><property name="acknowledged" value="7" /></properties></testcase>
+<testcase name="b" time="2.2"><properties><property name="times" value="1000" /></properties></testcase>
+<testcase name="c" time="0.1"><failure message="lost">rows</failure></testcase>
+</testsuite></testsuites>"""
+
+
+def test_faults_are_counted_and_shown(tmp_path: Path) -> None:
+    counted = faults.add_up(ElementTree.fromstring(REPORT).iter("testcase"))
+    assert counted == {"times": 1030, "wrong": 1, "seconds": 4}
+    write(tmp_path, "faults", {"kills": {"what": "`kill -9`", "runs": "python -m pytest x", **counted}})
+    assert "| `kill -9` | 1,030 | 1 | `python -m pytest x` |" in (tables.make_table("faults", tmp_path) or "")
+
+
+def test_what_a_checkpoint_costs(tmp_path: Path) -> None:
+    row = {"transitions": 1_000_000, "steps_between": 1000, "stopped_seconds": 0.031, "longest_stop_seconds": 0.06}
+    row |= {"first_bytes": 17e7, "first_seconds": 1.0, "next_bytes": 28e6, "next_seconds": 0.1}
+    write(tmp_path, "checkpoints", {"checkpoints": row})
+    shown = tables.make_table("checkpoints", tmp_path) or ""
+    assert "| training stands still, median | 31 ms |" in shown and "1,000,000 transitions" in shown

@@ -58,6 +58,7 @@ FORMATS: dict[str, Callable[[float, int | None], str]] = {
     "GB": lambda value, digits: f"{value / 1e9:.{1 if digits is None else digits}f} GB",
     "time": lambda value, digits: milliseconds(value),
     "seconds": lambda value, digits: f"{value:.{0 if digits is None else digits}f} s",
+    "millions": lambda value, digits: f"{value / 1e6:,.{1 if digits is None else digits}f} million",
 }
 _ONE_OF: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.fmean,

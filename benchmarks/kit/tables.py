@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kit import buffer_tables, cluster_tables
+from kit import buffer_tables, cluster_tables, fault_tables
 from kit.data import DATASETS
 from kit.metrics import DEFAULT, DENSE
 from kit.results import read_results
@@ -259,6 +259,10 @@ def rings(results: Results) -> str:
         f"A batch of the last row has {rows['from_disk']['disk_bytes'] / 1e6:.2f} MB read from the disk, which reads "
         f"{disk['reads_1']:,.0f} pages of 4 KB a second one after the other, and {disk['reads_16']:,.0f} if 16 threads do."
     )
+    if "sample" in disk:
+        rounds = rows["memory"]["rounds"]
+        said += f" 32 reads of that size, all at once, take it {milliseconds(disk['sample'])}."
+        said += f" Times are medians of {rounds} rounds."
     return table(["MsPacman, stack 4", "transitions", "chunks", "`add`, mean", "`sample(32)`"], lines) + f"\n\n{said}"
 
 
@@ -368,6 +372,8 @@ TABLES: dict[str, Source] = {
     "cluster": Source("cluster", cluster_tables.blocks, cluster_tables.is_of_blocks),
     "cluster-rates": Source("cluster", cluster_tables.rates, lambda row: not cluster_tables.is_of_blocks(row)),
     "cluster-large": Source("cluster", cluster_tables.arithmetic, cluster_tables.is_of_blocks),
+    "faults": Source("faults", fault_tables.faults),
+    "checkpoints": Source("checkpoints", fault_tables.checkpoints),
     "gpu": Source("gpu_buffers", gpu),
     "recording": Source("recording", recording),
     "doom": Source("vizdoom_memory", doom, program="examples/example_vizdoom_memory.py"),

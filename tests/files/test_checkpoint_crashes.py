@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoint_kit import FOLDER, found, write
 from disk_simulator import SimulatedDisk, after_crash
 from file_kit import held, load, make
 from gymnasium import spaces
@@ -17,44 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb3_extra_buffers import CompressedReplayBuffer
-from sb3_extra_buffers.compressed.file_saving import take_moment
-from sb3_extra_buffers.training_utils.resuming.folder import (
-    BUFFER,
-    MODEL,
-    STATE,
-    CheckpointFolder,
-    checkpoints_in,
-    read_file,
-    read_manifest,
-)
+from sb3_extra_buffers.training_utils.resuming.folder import BUFFER, CheckpointFolder, checkpoints_in
 
-FOLDER = "/runs/pong"
 KEEP = 2
 STEPS = (5, 3, 40, 17)
-
-
-def content_of(number: int, name: str) -> bytes:
-    """Another one for each checkpoint and file."""
-    return random.Random(f"{number} {name}").randbytes(3000 + 700 * number)
-
-
-def write(folder: CheckpointFolder, number: int, buffer: Any) -> int:
-    """A checkpoint that knows its number."""
-    contents = {name: content_of(number, name) for name in (MODEL, STATE)}
-    return folder.write({"run": "a", "num_timesteps": number}, contents, take_moment(buffer))
-
-
-def found(disk: SimulatedDisk) -> Any:
-    """The newest checkpoint, with all that is in it; None if there is none. Whatever is damaged is an error."""
-    names = checkpoints_in(FOLDER, disk)
-    states = []
-    for checkpoint in names:
-        said = read_manifest(checkpoint, disk)
-        for name in (MODEL, STATE):
-            assert read_file(checkpoint, said, name, disk) == content_of(said["num_timesteps"], name)
-        states.append((said["num_timesteps"], held(load(disk, os.path.join(checkpoint.path, BUFFER)))))
-    assert [number for number, _ in states] == sorted([number for number, _ in states], reverse=True)
-    return states[0] if states else None
 
 
 class History:
@@ -85,9 +52,10 @@ def history() -> History:
     return History()
 
 
-def test_every_call_may_be_the_last() -> None:
+def test_every_call_may_be_the_last(record_property: Any) -> None:
     past = history()
     assert found(past.disk) == past.states[-1]
+    record_property("times", 2 * (len(past.disk.calls) + 1))
     for calls in range(len(past.disk.calls) + 1):
         for seed in range(2):
             disk = after_crash(past.disk.calls[:calls], random.Random(f"{calls} {seed}"))
@@ -112,7 +80,7 @@ def test_a_run_goes_on_after_a_crash(rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
-def test_every_call_may_fail(number: int) -> None:
+def test_every_call_may_fail(number: int, record_property: Any) -> None:
     """The checkpoints before stay, and the next one can be written."""
     buffer, feed = make("plain", 20)
     clean = SimulatedDisk()
@@ -153,6 +121,7 @@ def test_every_call_may_fail(number: int) -> None:
         write(folder, 3, buffer)
         assert found(disk) == (3, new[1]) and len(checkpoints_in(FOLDER, disk)) == KEEP
         if not failed:
+            record_property("times", after)
             return
     pytest.fail("writing takes no end of calls")
 

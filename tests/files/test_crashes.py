@@ -80,9 +80,10 @@ class RingHistory(History):
 
 
 @pytest.mark.parametrize("kind", ["plain", "her"])
-def test_every_call_of_a_ring_may_be_the_last(kind: str) -> None:
+def test_every_call_of_a_ring_may_be_the_last(kind: str, record_property: Any) -> None:
     past = RingHistory(kind)
     assert found(past.disk) == past.states[-1]
+    record_property("times", 3 * (len(past.disk.calls) + 1))
     for calls in range(len(past.disk.calls) + 1):
         for seed in range(3):
             disk = after_crash(past.disk.calls[:calls], random.Random(f"{calls} {seed}"))
@@ -90,9 +91,10 @@ def test_every_call_of_a_ring_may_be_the_last(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "prioritized"])
-def test_every_call_may_be_the_last(kind: str) -> None:
+def test_every_call_may_be_the_last(kind: str, record_property: Any) -> None:
     past = history(kind)
     assert found(past.disk) == past.states[-1]
+    record_property("times", 6 * (len(past.disk.calls) + 1))
     for calls in range(len(past.disk.calls) + 1):
         for seed in range(6):
             disk = after_crash(past.disk.calls[:calls], random.Random(f"{calls} {seed}"))
@@ -128,7 +130,7 @@ class Fails:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("is_first", [False, True], ids=["again", "first"])
-def test_every_call_may_fail(number: int, is_first: bool) -> None:
+def test_every_call_may_fail(number: int, is_first: bool, record_property: Any) -> None:
     buffer, feed = make("plain", 20)
     clean = SimulatedDisk()
     if not is_first:
@@ -165,21 +167,60 @@ def test_every_call_may_fail(number: int, is_first: bool) -> None:
         save(buffer, disk)
         assert found(disk) == new
         if not fails.failed:
+            record_property("times", after)
             return
     pytest.fail("saving takes no end of calls")
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+def test_every_call_of_a_ring_may_fail(number: int, record_property: Any) -> None:
+    """Adding tells so once; the directory keeps a state, and has the newest one with the next that is written."""
+    for after in range(1000):
+        buffer, feed = make("plain", 0)
+        disk = SimulatedDisk()
+        ring = RingOnDisk(buffer, PATH, None, "chunk", disk)
+        states = [held(buffer)]
+        fails = Fails(disk, after, number)
+        for steps in (20, 60, 30):
+            for _ in range(steps):
+                feed.add()
+            ring._write()
+            states.append(held(buffer))
+            failed_now = ring._error is not None
+            if failed_now:
+                with pytest.raises((OSError, StorageError), match="made to fail"):  # the latter if it was about to be mapped
+                    ring.raise_error()
+            ring.raise_error()
+            disk.before_call = lambda name: None
+            assert found(disk) in (states[-2:] if failed_now else states[-1:]), fails.failed
+            disk.before_call = fails
+        disk.before_call = lambda name: None
+        ring._write(everything=True)
+        ring.raise_error()
+        assert found(disk) == held(buffer) == states[-1]
+        ring._stop()
+        if not fails.failed:
+            record_property("times", after)
+            return
+    pytest.fail("writing takes no end of calls")
+
+
 @pytest.mark.parametrize("seed", range(10))
-def test_short_and_interrupted_calls_go_on(seed: int) -> None:
+def test_short_and_interrupted_calls_go_on(seed: int, record_property: Any) -> None:
     rng = random.Random(seed)
+    times = 0
 
     class Stutters(SimulatedDisk):
         def write(self, handle: int, data: Any) -> int:
+            nonlocal times
+            times += 1
             if rng.random() < 0.3:
                 raise InterruptedError(errno.EINTR, "interrupted")
             return super().write(handle, memoryview(data)[: rng.randrange(1, len(data) + 1)])
 
         def read(self, handle: int, size: int) -> bytes:
+            nonlocal times
+            times += 1
             if rng.random() < 0.3:
                 raise InterruptedError(errno.EINTR, "interrupted")
             return super().read(handle, rng.randrange(1, size + 1))
@@ -191,9 +232,10 @@ def test_short_and_interrupted_calls_go_on(seed: int) -> None:
     buffer, _ = make("dict", 25)
     save(buffer, disk)
     assert found(disk) == held(buffer)
+    record_property("times", times)
 
 
-def test_reading_may_fail() -> None:
+def test_reading_may_fail(record_property: Any) -> None:
     buffer, _ = make("plain", 20)
     disk = SimulatedDisk()
     save(buffer, disk)
@@ -204,5 +246,6 @@ def test_reading_may_fail() -> None:
         except (OSError, StorageError):
             assert fails.failed
         if not fails.failed:
+            record_property("times", after)
             return
     pytest.fail("loading takes no end of calls")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +56,7 @@ def refused_or_same(disk: SimulatedDisk, expected: Any) -> bool:
     return False
 
 
-def test_every_bit(saved: tuple[SimulatedDisk, Any]) -> None:
+def test_every_bit(saved: tuple[SimulatedDisk, Any], record_property: Any) -> None:
     disk, expected = saved
     refused = total = 0
     for path in files_of(disk):
@@ -72,10 +70,12 @@ def test_every_bit(saved: tuple[SimulatedDisk, Any]) -> None:
                 total += 1
         disk.set_content(path, content)
     assert refused == total > 10_000
+    record_property("times", total)
 
 
-def test_every_prefix(saved: tuple[SimulatedDisk, Any]) -> None:
+def test_every_prefix(saved: tuple[SimulatedDisk, Any], record_property: Any) -> None:
     disk, expected = saved
+    record_property("times", sum(len(disk.content_of(path)) for path in files_of(disk)))
     for path in files_of(disk):
         content = disk.content_of(path)
         for size in range(len(content)):
@@ -115,7 +115,7 @@ def resident() -> int:
 @pytest.mark.memory
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
 @pytest.mark.parametrize("kind", ["plain", "prioritized", "her"])
-def test_manifests_that_somebody_has_made_up(kind: str) -> None:
+def test_manifests_that_somebody_has_made_up(kind: str, record_property: Any) -> None:
     """Their checksums are right. Loading is an error or works; it reads no other files, nor takes the memory they ask for."""
     buffer, _ = make(kind, 20)
     disk = SimulatedDisk()
@@ -136,6 +136,7 @@ def test_manifests_that_somebody_has_made_up(kind: str) -> None:
         with contextlib.suppress(StorageError, MemoryError):
             load(disk)
     assert tried > 1000
+    record_property("times", tried)
     assert set(opened) <= allowed
     assert resident() - before < 64 << 10
 
@@ -180,58 +181,6 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
         load(path=tmp_path / "b")
 
 
-# -- kill -9 -------------------------------------------------------------------------------------------------------------
-
-
-def kill_while_saving(path: Path, times: int, seed: int) -> int:
-    """
-    Have a process save one state after the other, and kill it at some moment, again and again.
-
-    :param path: Where it saves to
-    :param times: How often
-    :param seed: Decides when
-    :return: How many states were acknowledged
-    """
-    rng = np.random.default_rng(seed)
-    steps = 0
-    for _ in range(times):
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.close(reading)
-                buffer, feed = make("plain", steps)
-                while True:
-                    for _ in range(7):
-                        feed.add()
-                    save(buffer, path=path)
-                    os.write(writing, feed.step.to_bytes(8, "little"))
-            finally:
-                os._exit(1)
-        os.close(writing)
-        acknowledged = [os.read(reading, 8)]
-        time.sleep(float(rng.random() * 0.02))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        while data := os.read(reading, 8):
-            acknowledged.append(data)
-        os.close(reading)
-        last = int.from_bytes(acknowledged[-1], "little")
-        found = held(load(path=path))
-        assert found in [held(make("plain", state)[0]) for state in (last, last + 7)], (
-            "neither what was acknowledged nor the next"
-        )
-        steps = last
-    return steps // 7
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.slow)])
-def test_killed_while_saving(times: int, tmp_path: Path) -> None:
-    assert kill_while_saving(tmp_path / "b", times, times) >= times
-
-
 @pytest.mark.parametrize(
     ("part", "name", "value"),
     [
@@ -241,6 +190,7 @@ def test_killed_while_saving(times: int, tmp_path: Path) -> None:
         ("arguments", "n_steps", 0),
         ("arguments", "n_steps", 2**31),
         ("arguments", "gamma", "x"),
+        ("arguments", "n_envs", 2**24),
         ("arguments", "handle_timeout_termination", None),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -16,10 +17,12 @@ import numpy as np
 import pytest
 from file_kit import held, make
 from gymnasium import spaces
+from stable_baselines3 import DQN
 
 from sb3_extra_buffers import load_buffer
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, rings
 from sb3_extra_buffers.compressed.ring_memory import MappedMemory, file_bytes
+from sb3_extra_buffers.storage import directory
 from sb3_extra_buffers.storage.directory import Replacement, SavedDirectory
 from sb3_extra_buffers.storage.disk import Disk
 
@@ -167,10 +170,10 @@ def test_no_state_keeps_the_one_before(tmp_path: Path) -> None:
 def test_who_does_not_limit_memory_gets_it() -> None:
     assert MappedMemory(None).most_of_own(1 << 40, True) == 0, "all is mapped, and the system decides"
     assert MappedMemory(100).most_of_own(100, False) == 100
-    assert MappedMemory(100).most_of_own(101, False) == MappedMemory(100).most_of_own(10, True) == 50
+    assert MappedMemory(100).most_of_own(101, False) == MappedMemory(100).most_of_own(10, True) == 12
 
 
-def test_a_ring_that_is_deleted_is_written(tmp_path: Path) -> None:
+def test_a_ring_that_is_deleted_is_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ring = str(tmp_path / "ring")
     ours, feed = make("plain", 7, storage_dir=ring)
     expected = held(ours)
@@ -180,6 +183,53 @@ def test_a_ring_that_is_deleted_is_written(tmp_path: Path) -> None:
     del ours, feed
     gc.collect()
     assert held(load_buffer(ring)) == expected
+    assert f"storage_dir {ring} was deleted: its 7 rows are there" in caplog.text
+
+
+def test_a_pickle_in_the_place_of_a_ring(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """SB3 puts what it has loaded in the place of the ring, which nobody would notice."""
+    ring = str(tmp_path / "ring")
+    kwargs = {"storage_dir": ring}
+    model = DQN(
+        "MlpPolicy", "CartPole-v1", buffer_size=50, replay_buffer_class=CompressedReplayBuffer, replay_buffer_kwargs=kwargs
+    )
+    model.learn(20)
+    model.save_replay_buffer(tmp_path / "pickle")
+    assert "was deleted" not in caplog.text
+    model.load_replay_buffer(tmp_path / "pickle")
+    gc.collect()  # the thread of the ring may be the last one to let go of it
+    wait_for(lambda: "load_replay_buffer() has put another buffer in its place" in caplog.text)
+    assert load_buffer(ring).size() == model.replay_buffer.size() == 20
+
+
+def test_files_that_cannot_be_mapped_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise OSError(errno.ENOMEM, "no more mappings")
+
+    ours, _ = make("plain", 40)
+    ours.save(tmp_path / "saved")
+    monkeypatch.setattr(Disk, "map", fails)
+    directory._say_not_mapped.cache_clear()
+    for _ in range(2):
+        assert held(load_buffer(tmp_path / "saved")) == held(ours)
+    assert caplog.text.count("vm.max_map_count") == 1
+
+
+def test_chunks_are_arranged_once_they_do_not_fit(tmp_path: Path) -> None:
+    """And not before: a ring that fits is read from memory, and would only be larger."""
+    for max_memory, is_arranged in ((None, True), (20_000, True), ("1GB", False)):
+        ring = str(tmp_path / str(max_memory))
+        ours, _ = make("plain", 150, storage_dir=ring, max_memory=max_memory)
+        ours.flush()
+        (frames,) = (field.frames for field in ours._fields)
+        first = memoryview(frames.chunks()[0][0])
+        assert (first[152 + 6] == 10) == is_arranged, "the coder of the first record"
+        ours.close()
+        again, _ = make("plain", 0, storage_dir=ring, max_memory=max_memory)
+        assert held(again) == held(ours)
+        again.close()
 
 
 def test_a_link_may_lead_to_the_directory(tmp_path: Path) -> None:

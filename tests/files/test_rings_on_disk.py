@@ -7,8 +7,6 @@ import gc
 import logging
 import os
 import pickle
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +117,17 @@ def test_paths_are_taken_as_by_python(tmp_path: Path) -> None:
             call("")
 
 
+def test_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours, feed = make("plain", 20, storage_dir="ring")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for _ in range(60):
+        feed.add()
+    ours.close()
+    assert held(load_buffer(tmp_path / "ring")) == held(ours) and not os.listdir()
+
+
 def test_ctrl_c_just_after_a_state_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ring = str(tmp_path / "ring")
     ours, feed = make("plain", 40, storage_dir=ring)
@@ -205,53 +214,6 @@ def test_a_child_does_not_write(tmp_path: Path) -> None:
     assert held(load_buffer(tmp_path / "ring")) == before
     with pytest.raises(BlockingIOError):
         make("plain", 0, storage_dir=str(tmp_path / "ring"))
-
-
-def newest_step(buffer: Any) -> int:
-    return int(buffer.rewards[(buffer.pos - 1) % ROWS].max()) // ENVS
-
-
-def write_until_killed(ring: str, durability: str, seconds: float) -> None:
-    """Have a process go on with a ring, and kill it."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            buffer, feed = make("plain", 0, storage_dir=ring, durability=durability)
-            feed.step = newest_step(buffer) + 1 if buffer.size() else 0
-            os.write(writing, b"x")
-            while True:
-                feed.add()
-        finally:
-            os._exit(1)
-    os.close(writing)
-    assert os.read(reading, 1) == b"x"
-    os.close(reading)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.parametrize("times", [30, pytest.param(1000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("durability", ["chunk", "full"])
-def test_killed_while_writing(durability: str, times: int, tmp_path: Path) -> None:
-    ring = str(tmp_path / "ring")
-    rng = np.random.default_rng(times)
-    newest = -1
-    for _ in range(times):
-        write_until_killed(ring, durability, float(rng.random() * 0.1))
-        found = load_buffer(ring)
-        rows = found.size()
-        if not rows:
-            continue
-        assert newest_step(found) >= newest, "what was there before is still there"
-        newest = newest_step(found)
-        order = [(found.pos - rows + place) % ROWS for place in range(rows)]
-        assert [int(found.rewards[row, 0]) // ENVS for row in order] == list(range(newest - rows + 1, newest + 1))
-        KINDS["plain"][2](found.sample(16))
-    assert newest > times, "it gets on"
 
 
 def test_large_rings_are_mapped(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ static inline uint8_t *copy_of(const uint8_t *data, size_t size, size_t more) {
     return copy;
 }
 
-enum { N_SMALL = 9, MOVING = 6 }; /* that one is for things that move, those after it for pictures */
+enum { N_SMALL = 14, MOVING = 8 }; /* that one is for things that move, those after it for pictures */
 /* The layout and the method of one of N_SMALL kinds of columns. */
 void small_kind(size_t kind, ft_layout *layout, ft_method *method);
 

@@ -11,9 +11,14 @@ static const struct {
     {{4, 1, 1, 64, 1, 0, false, false, 0}, {true, true, 6}},   /* no stack */
     {{1, 48, 4, 1, 1, 6, false, false, 0}, {true, false, 2}},  /* channels last */
     {{1, 1, 1, 96, 1, 12, false, false, 0}, {false, false, 0}},
-    {{1, 1, 1, 640, 1, 32, false, false, 0}, {true, false, 3}}, /* things that move */
+    {{8, 1, 1, 96, 1, 0, false, false, 0}, {true, false, 3}},     /* states */
+    {{2, 1, 3, 96, 1, 24, true, false, 0}, {true, false, 3}},     /* few values */
+    {{1, 1, 1, 640, 1, 32, false, false, 0}, {true, false, 3}},   /* things that move */
     {{1, 1, 1, 2079, 1, 33, false, false, 1}, {true, false, 3}},  /* pictures, gray */
-    {{1, 1, 1, 2088, 3, 24, true, true, 1}, {true, false, 2}},    /* and in colour */
+    {{1, 1, 1, 2088, 3, 24, true, true, 1}, {true, false, 2}},    /* in colour, */
+    {{1, 1, 1, 864, 1, 48, false, false, 3}, {true, false, 3}},   /* pixel by pixel, */
+    {{1, 1, 1, 1088, 1, 64, false, false, 4}, {true, false, 3}},  /* with four bytes each, */
+    {{1, 1, 2, 768, 3, 16, true, true, 1}, {true, false, 2}},     /* and in stacks */
 };
 
 void small_kind(size_t kind, ft_layout *layout, ft_method *method) {

@@ -1,6 +1,8 @@
 /* Sealed chunks: damaged ones, ones of newer versions, and their checksums. */
 #include "test_core.h"
 
+#include "../../src/sb3_extra_buffers/_native/allocation.h"
+
 /* Every flipped bit of a chunk, every shorter one, and a longer one is refused. */
 static void test_damage(const ft_schema *schema, size_t values, uint64_t seed) {
     const char *what;
@@ -143,6 +145,40 @@ static void test_exchange(const ft_schema *schema, uint64_t seed) {
     pair_free(both);
 }
 
+/* A chunk that is arranged for a disk holds the same, lies where the ring still has it, and stays as it is after that. */
+static void test_arranged(const ft_schema *schema, uint64_t seed) {
+    pair *both = pair_new(schema, 64, 32, seed);
+    for (size_t k = 0; k < 64 + 24; k++) {
+        CHECK(write_row(both, k % 64, false) == FT_OK);
+    }
+    for (uint64_t row = 0; row < 64; row += FT_BLOCK_ROWS) {
+        ft_chunk *chunk = ft_column_get_chunk(both->column, row), *arranged = NULL, *again;
+        int result = FT_NO_MEMORY;
+        if (chunk == NULL) {
+            continue;
+        }
+        ft_chunk_keep(chunk);
+        for (int64_t after = 0; result == FT_NO_MEMORY; after++) { /* refuse each allocation in its turn */
+            ft_refuse_allocation(after);
+            result = ft_chunk_arrange(chunk, &arranged);
+            ft_refuse_allocation(-1);
+            CHECK(result == FT_OK || arranged == NULL);
+        }
+        if (result == FT_OK) {
+            CHECK(ft_chunk_verify(arranged) == NULL && ft_chunk_arrange(arranged, &again) == FT_INVALID);
+            ft_column_put_arranged(both->column, chunk, arranged);
+            CHECK(ft_column_get_chunk(both->column, row) == arranged);
+        } else {
+            CHECK(result == FT_INVALID);
+        }
+        check_all(both, both->column);
+        ft_chunk_drop(arranged);
+        ft_chunk_drop(chunk);
+    }
+    send_chunks(both);
+    pair_free(both);
+}
+
 static void test_checksums(void) {
     CHECK(ft_compute_checksum((const uint8_t *)"123456789", 9) == UINT32_C(0xE3069283)); /* the value that CRC-32C is known by */
     chance draws = {7};
@@ -167,6 +203,7 @@ void test_chunks(void) {
                 test_damaged_records(&schema, values, layout + method);
             }
             test_exchange(&schema, layout + method);
+            test_arranged(&schema, layout + method);
         }
     }
 }

@@ -160,6 +160,45 @@ static void test_games(void) {
     CHECK(based > 0);
 }
 
+/* Arranged for a disk, a chunk begins with the objects that are used often, and no record refers to anything else but what is before
+ * it in its own stream. */
+static void test_arranged_games(void) {
+    size_t references = 0;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        world *of = make_world(512, 256, seed == 3 ? 0 : WIDTH, seed);
+        for (size_t row = 0; row < of->rows; row++) {
+            play_row(of, row);
+            CHECK(stage(of, row) == FT_OK);
+            ft_column_commit(of->column);
+        }
+        for (size_t row = 0; row < of->rows; row += FT_BLOCK_ROWS) {
+            ft_chunk *chunk = ft_column_get_chunk(of->column, row), *arranged;
+            if (chunk == NULL || chunk->first_row != row) {
+                continue;
+            }
+            ft_chunk_keep(chunk);
+            CHECK(ft_chunk_arrange(chunk, &arranged) == FT_OK && arranged->rows.arranged && !chunk->rows.arranged);
+            ft_column_put_arranged(of->column, chunk, arranged);
+            const ft_rows *rows = &arranged->rows;
+            const size_t catalogue = RECORD_HEADER + get_u32(rows->data);
+            CHECK(rows->data[RECORD_CODER] == CATALOGUE && ft_chunk_verify(arranged) == NULL);
+            for (size_t at = 0; at < rows->data_bytes; at += RECORD_HEADER + get_u32(rows->data + at)) {
+                const uint8_t *body = rows->data + at + RECORD_HEADER;
+                const bool refers = rows->data[at + RECORD_CODER] == OBJECTS && get_u16(body + OBJECTS_COUNT) != OBJECTS_PLAIN;
+                for (size_t k = 0; refers && k < get_u16(body + OBJECTS_COUNT); k++) {
+                    CHECK(get_u24(body + OBJECTS_REFERENCES + k * REFERENCE_BYTES) < catalogue);
+                    references++;
+                }
+            }
+            ft_chunk_drop(arranged);
+            ft_chunk_drop(chunk);
+        }
+        check_rows(of, of->rows);
+        free_world(of);
+    }
+    CHECK(references > 0);
+}
+
 /* Rows that are taken back, with other pictures each time, and allocations that are refused: what is remembered of them does no harm. */
 static void test_taken_back(void) {
     size_t references = 0;
@@ -352,6 +391,7 @@ static void test_long_forms(void) {
 }
 
 void test_objects(void) {
+    test_arranged_games();
     test_games();
     test_taken_back();
     test_by_hand();

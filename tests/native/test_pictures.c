@@ -169,6 +169,27 @@ static void test_missing_ranks(void) {
     }
 }
 
+/* Chunks that were coded by the same codebook have the same tables, for as long as one of them is there; those from elsewhere do not. */
+static void test_shared_tables(void) {
+    enum { CHUNKS = 6 };
+    const ft_schema schema = {PICTURES[1].layout, METHODS[0], 2, 1};
+    pair *both = pair_new(&schema, CHUNKS * CHUNK_ROWS, CHUNK_ROWS, 3);
+    both->play = play_pictures;
+    n_colours = 12;
+    most_noise = 0;
+    write_rows(both, CHUNKS * CHUNK_ROWS + 1); /* the first chunk is gone then */
+    ft_chunk *last = ft_column_get_chunk(both->column, (CHUNKS - 1) * CHUNK_ROWS);
+    ft_chunk *before = ft_column_get_chunk(both->column, (CHUNKS - 2) * CHUNK_ROWS);
+    CHECK(last != before && last->shelf.first != NULL && before->shelf.first != NULL);
+    CHECK(last->shelf.first != before->shelf.first && last->shelf.first->tables == before->shelf.first->tables);
+    CHECK(last->shelf.first->tables->owners > 2); /* and whoever codes the next one */
+    check_all(both, both->column);
+    ft_chunk_keep(last);
+    pair_free(both);
+    CHECK(last->shelf.first->tables->owners == 1);
+    ft_chunk_drop(last);
+}
+
 /* -- damage --------------------------------------------------------------------------------------------------------------- */
 
 static void put_sum(uint8_t *at, const uint8_t *bytes, size_t size) { put_u32(at, ft_compute_checksum(bytes, size)); }
@@ -286,6 +307,7 @@ void test_pictures(void) {
     }
     test_numbers_of_colours();
     test_missing_ranks();
+    test_shared_tables();
 }
 
 void test_picture_kernels_agree(void) {

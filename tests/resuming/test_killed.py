@@ -66,19 +66,20 @@ def kill_again_and_again(path: Path, name: str, kills: int, seed: int, steps: in
 
 
 @pytest.mark.parametrize("name", ["DQN", "SAC", "PPO"])
-def test_killed_three_times(name: str, tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path / "run", name, 3, seed=len(name))
+def test_killed_three_times(name: str, tmp_path: Path, record_property: Any) -> None:
+    record_property("times", kill_again_and_again(tmp_path / "run", name, 3, seed=len(name)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["DQN", "SAC", "PPO"])
-def test_killed_twenty_times(name: str, tmp_path: Path) -> None:
+def test_killed_twenty_times(name: str, tmp_path: Path, record_property: Any) -> None:
     assert kill_again_and_again(tmp_path / "run", name, 20, seed=7, steps=20 * STEPS) == 20
+    record_property("times", 20)
 
 
-def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, record_property: Any) -> None:
     """In processes of their own: nothing but the folder has come over."""
-    kill_again_and_again(tmp_path / "killed", "DQN", 2, seed=3)
+    record_property("times", kill_again_and_again(tmp_path / "killed", "DQN", 2, seed=3))
     wanted = everything(go(tmp_path / "whole", "DQN", STEPS, EVERY))
     model = go(tmp_path / "killed", "DQN", STEPS, EVERY)  # at its end already
     assert_same(wanted, everything(model))

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from sb3_extra_buffers import (
     load_buffer,
     resume,
 )
+from sb3_extra_buffers.storage.directory import pack_manifest
 from sb3_extra_buffers.training_utils.resuming.folder import checkpoints_in
 
 
@@ -197,6 +199,44 @@ def test_another_folder_is_fine(run: Path, tmp_path: Path) -> None:
     model.learn(8, callback=ResumableCheckpoint(tmp_path / "branch"), reset_num_timesteps=False)
     assert resume(run, env=walks()).num_timesteps == 120
     assert resume(tmp_path / "branch", env=walks()).num_timesteps == 128
+
+
+def test_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    checkpoint = ResumableCheckpoint("run", every=8)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    dqn().learn(24, callback=checkpoint)
+    assert resume(tmp_path / "run", env=walks()).num_timesteps == 24 and not os.listdir()
+    with pytest.raises(ValueError, match="is empty; name one"):
+        ResumableCheckpoint("")
+
+
+def test_one_folder_for_two_callbacks(tmp_path: Path) -> None:
+    both = [ResumableCheckpoint(tmp_path / "run"), ResumableCheckpoint(tmp_path / "other" / ".." / "run")]
+    with pytest.raises(ValueError, match=r"two callbacks of this training write checkpoints to .*run; leave one of them out"):
+        dqn().learn(8, callback=both)
+    dqn().learn(8, callback=ResumableCheckpoint(tmp_path / "run"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs users, and processes of another one")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_folder_that_others_own_is_refused_at_once() -> None:
+    model = dqn()
+    with tempfile.TemporaryDirectory() as folder:  # not inside of one that is for this user alone
+        os.chmod(folder, 0o555)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if os.getuid() == 0:  # who may write everywhere
+                    os.setuid(65534)
+                model.learn(8, callback=ResumableCheckpoint(folder))
+            except PermissionError as error:
+                status = 0 if "choose another" in str(error) and model.num_timesteps == 0 else 2
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
@@ -365,6 +405,27 @@ def test_an_archive_says_with_what_it_was_made(run: Path) -> None:
     said = json.loads((folders(run)[0] / "checkpoint.json").read_text())
     assert said["version"] == sb3_extra_buffers.__version__ and set(said["versions"]) >= {"torch", "stable_baselines3"}
     assert re.fullmatch("[0-9a-f]{16}", said["run"])
+
+
+class Changed(DQN):
+    """Of a version that does not understand its own files of before."""
+
+    @classmethod
+    def load(cls, *args: Any, **kwargs: Any) -> Any:
+        raise AttributeError("there is no FloatSchedule")
+
+
+def test_another_version_of_sb3_is_named_where_it_cannot_load_a_model(run: Path) -> None:
+    with pytest.raises(AttributeError, match="there is no FloatSchedule"):
+        resume(run, env=walks(), algorithm=Changed)
+    path = folders(run)[0] / "checkpoint.json"
+    said = json.loads(path.read_text())
+    said = {name: value for name, value in said.items() if name not in ("magic", "format", "checksum")}
+    said["versions"]["stable_baselines3"] = "2.3.0"
+    path.write_bytes(pack_manifest(said))
+    with pytest.raises(RuntimeError, match=r"no FloatSchedule. It was made with stable_baselines3 2\.3\.0 \(this is"):
+        resume(run, env=walks(), algorithm=Changed)
+    assert resume(run, env=walks()).num_timesteps == 120, "versions alone are no reason"
 
 
 def test_the_last_ones_are_kept(tmp_path: Path) -> None:

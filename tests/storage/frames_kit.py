@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from observation_streams import METHODS, Stream
+from reference_decoder import ChunkDecoder
 
 import sb3_extra_buffers
 from sb3_extra_buffers.codecs import Codec
@@ -332,3 +333,41 @@ def run_program(program: str, *arguments: str) -> str:
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
     return done.stdout.strip() + done.stderr
+
+
+def game(seed: int, rows: int, n_envs: int, shape: tuple[int, int], things: int = 4) -> np.ndarray:
+    """
+    Play a game: small pictures that move over a pattern by a step at a time, also over each other and at the edges.
+
+    :param seed: Of what happens
+    :param rows: Steps
+    :param n_envs: How many are played
+    :param shape: Of a frame
+    :param things: How many small pictures there are
+    :return: ``(rows, n_envs, *shape)``
+    """
+    rng = np.random.default_rng(seed)
+    ground = (np.indices(shape).sum(axis=0) * 7 % 11).astype(np.uint8)
+    sprites = rng.integers(100, 256, (things, 4, 5), dtype=np.uint8)
+    frames = np.repeat(ground[None], rows * n_envs, axis=0).reshape(rows, n_envs, *shape)
+    places = rng.integers(0, (shape[0] - 3, shape[1] - 4), (n_envs, things, 2))
+    for row in range(rows):
+        moves = rng.integers(-1, 2, places.shape) * (rng.random((n_envs, things, 1)) < 0.5)
+        places = np.clip(places + moves, 0, (shape[0] - 4, shape[1] - 5))
+        if rng.random() < 0.02:  # another level
+            places = rng.integers(0, (shape[0] - 3, shape[1] - 4), places.shape)
+        for env in range(n_envs):
+            for (y, x), sprite in zip(places[env], sprites, strict=True):
+                frames[row, env, y : y + 4, x : x + 5] = sprite
+    return frames
+
+
+def chunks_of(column: object) -> list[ChunkDecoder]:
+    """
+    Look at all chunks of a column, by the reference decoder.
+
+    :param column: The column
+    :return: Those that are sealed, and the open one
+    """
+    sealed, last = column.chunks()  # type: ignore[attr-defined]
+    return [ChunkDecoder(bytes(chunk)) for chunk in (*sealed, last) if chunk is not None]

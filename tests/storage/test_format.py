@@ -17,7 +17,20 @@ from frames_kit import QUICK_METHODS, Ring, contents_of, split_by
 from hypothesis import given
 from hypothesis import strategies as st
 from observation_streams import Stack, Stream
-from reference_decoder import BLOB, CODED, HEADER, JOINT, KEYED, PACKED, PALETTE, RAW, ChunkDecoder, apply_patch
+from reference_decoder import (
+    BLOB,
+    BOOK,
+    CODED,
+    HEADER,
+    JOINT,
+    KEYED,
+    PACKED,
+    PALETTE,
+    RAW,
+    RECORD_HEADER,
+    ChunkDecoder,
+    apply_patch,
+)
 
 from sb3_extra_buffers.storage import Frames
 from sb3_extra_buffers.storage._core import READ_AHEAD, checksum
@@ -179,6 +192,42 @@ def test_pictures(make_frames: Callable[..., np.ndarray], wanted: int, shape: tu
     ring = Ring(Stream(0, 2, shape, np.uint8), "delta", rows=30, chunk_rows=16)
     write_all(ring, make_frames(np.random.default_rng(1), 36, shape))
     assert wanted in coders_of(check(ring))
+
+
+def count_books(chunk: ChunkDecoder) -> int:
+    at = books = 0
+    while at < chunk.head["data_bytes"]:
+        length, _, coder, _ = struct.unpack_from("<IHBB", chunk.data, at)
+        books += coder == BOOK
+        at += RECORD_HEADER + length
+    return books
+
+
+def test_a_codebook_is_for_all_environments() -> None:
+    """One of them that shows something else for a while, in other colours, changes nothing for the others."""
+    shape = (3, 24, 40)
+    rng = np.random.default_rng(3)
+    ring = Ring(Stream(0, 4, shape, np.uint8), "delta", rows=400, chunk_rows=400)
+    scenes = [textures(rng, 100, shape) for _ in range(5)]
+    for t in range(399):
+        envs = np.stack([scenes[0][rng.integers(100)] for _ in range(4)])
+        if t % 24 < 6:
+            envs[t // 24 % 4] = scenes[1 + t // 24 % 4][rng.integers(100)]
+        ring.write((envs, envs))
+        ring.went_on((envs, envs))
+    assert contents_of(ring.frames).tobytes() == ring.twins.tobytes()
+    chunks = chunks_of(ring.frames)
+    again = sum(map(count_books, chunks)) - len(chunks)  # each chunk has the one that it begins with
+    assert all(PALETTE in chunk.coders() for chunk in chunks) and again <= 9, (again, len(chunks))
+
+
+def test_large_frames_without_a_stack_have_short_groups() -> None:
+    for shape, shift in (((3, 84, 84), 2), ((1, 84, 84), 3)):
+        ring = Ring(Stream(0, 1, shape, np.uint8, "game"), "delta", rows=32, chunk_rows=32)
+        ring.add(32)
+        (chunk,) = chunks_of(ring.frames)
+        assert chunk.head["shift"] == shift
+        assert max(chunk.record(0, group)[1] for group in range(len(chunk.lanes[0].groups))) == 1 << shift
 
 
 def test_the_row_above(monkeypatch: pytest.MonkeyPatch) -> None:

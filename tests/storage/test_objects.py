@@ -6,36 +6,13 @@ import pickle
 
 import numpy as np
 import pytest
-from frames_kit import make_column, read_column
+from frames_kit import chunks_of, game, make_column, read_column
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_decoder import HEADER, NO_BASE, OBJECTS, PLAIN, ChunkDecoder, checksum, number
 
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.frames import rows_of_chunk
-
-
-def game(seed: int, rows: int, n_envs: int, shape: tuple[int, int], things: int = 4) -> np.ndarray:
-    """Small pictures that move over a pattern by a step at a time, also over each other and at the edges."""
-    rng = np.random.default_rng(seed)
-    ground = (np.indices(shape).sum(axis=0) * 7 % 11).astype(np.uint8)
-    sprites = rng.integers(100, 256, (things, 4, 5), dtype=np.uint8)
-    frames = np.repeat(ground[None], rows * n_envs, axis=0).reshape(rows, n_envs, *shape)
-    places = rng.integers(0, (shape[0] - 3, shape[1] - 4), (n_envs, things, 2))
-    for row in range(rows):
-        moves = rng.integers(-1, 2, places.shape) * (rng.random((n_envs, things, 1)) < 0.5)
-        places = np.clip(places + moves, 0, (shape[0] - 4, shape[1] - 5))
-        if rng.random() < 0.02:  # another level
-            places = rng.integers(0, (shape[0] - 3, shape[1] - 4), places.shape)
-        for env in range(n_envs):
-            for (y, x), sprite in zip(places[env], sprites, strict=True):
-                frames[row, env, y : y + 4, x : x + 5] = sprite
-    return frames
-
-
-def chunks_of(column: object) -> list[ChunkDecoder]:
-    sealed, last = column.chunks()  # type: ignore[attr-defined]
-    return [ChunkDecoder(bytes(chunk)) for chunk in (*sealed, last) if chunk is not None]
 
 
 @settings(deadline=None, max_examples=25)

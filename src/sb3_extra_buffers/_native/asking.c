@@ -12,6 +12,8 @@ enum {
     STAYS = 64, /* batches after the last one that had to wait for the disk */
     CLOSE = 3,  /* pages between two that are read along with them: the disk takes longer to find a page than to read it */
     MOST_PAGES = 1 << 16,
+    FAR = 4,    /* pages from one to the next that one look finds out about: a call takes longer than some pages more */
+    MOST_LOOKED_AT = 512,
 };
 
 #if defined(__linux__)
@@ -31,7 +33,15 @@ void ft_note_disk(bool was_absent) {
     }
 }
 
-static uintptr_t page_bytes(void) { return (uintptr_t)sysconf(_SC_PAGESIZE); }
+static uintptr_t page_bytes(void) {
+    static uintptr_t known; /* whoever comes first finds it out, and all find the same */
+    uintptr_t bytes = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (bytes == 0) {
+        bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+        __atomic_store_n(&known, bytes, __ATOMIC_RELAXED);
+    }
+    return bytes;
+}
 
 uint64_t ft_count_waits(void) {
     struct rusage used;
@@ -60,31 +70,50 @@ static int compare(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+/* Find out which of some pages, in their order, are in memory: `is_there` has a byte for each page from the first to the last. Returns
+ * how many of them it is about. */
+static size_t look(const uint8_t *const *pages, size_t count, uintptr_t page, unsigned char is_there[MOST_LOOKED_AT]) {
+    size_t n = 1;
+    while (n < count && (size_t)(pages[n] - pages[0]) / page < MOST_LOOKED_AT && (size_t)(pages[n] - pages[n - 1]) / page <= FAR) {
+        n++;
+    }
+    if (mincore((void *)(uintptr_t)pages[0], (size_t)(pages[n - 1] - pages[0]) + page, is_there) == 0) {
+        return n;
+    }
+    /* What is between two files is not mapped. */
+    is_there[0] = 1;
+    (void)mincore((void *)(uintptr_t)pages[0], page, is_there);
+    return 1;
+}
+
 void ft_ask_for_pages(ft_asked *asked) {
     const uintptr_t page = page_bytes();
-    uintptr_t first = 0, stop = 0;
+    unsigned char is_there[MOST_LOOKED_AT];
+    const uint8_t *first = NULL, *stop = NULL;
     if (asked->count > 0) {
         qsort(asked->pages, asked->count, sizeof *asked->pages, compare);
     }
-    for (size_t k = 0; k < asked->count; k++) {
-        const uintptr_t at = (uintptr_t)asked->pages[k];
-        unsigned char is_there = 0;
-        if (at < stop || mincore((void *)at, page, &is_there) != 0 || (is_there & 1)) {
-            continue;
+    for (size_t k = 0, n; k < asked->count; k += n) {
+        const uint8_t *const *pages = asked->pages + k;
+        n = look(pages, asked->count - k, page, is_there);
+        for (size_t j = 0; j < n; j++) {
+            if (pages[j] < stop || (is_there[(size_t)(pages[j] - pages[0]) / page] & 1)) {
+                continue;
+            }
+            asked->absent++;
+            if (first < stop && (size_t)(pages[j] - stop) <= CLOSE * page) {
+                stop = pages[j] + page;
+                continue;
+            }
+            if (first < stop) {
+                (void)madvise((void *)(uintptr_t)first, (size_t)(stop - first), MADV_WILLNEED);
+            }
+            first = pages[j];
+            stop = first + page;
         }
-        asked->absent++;
-        if (first < stop && at - stop <= CLOSE * page) {
-            stop = at + page;
-            continue;
-        }
-        if (first < stop) {
-            (void)madvise((void *)first, stop - first, MADV_WILLNEED);
-        }
-        first = at;
-        stop = at + page;
     }
     if (first < stop) {
-        (void)madvise((void *)first, stop - first, MADV_WILLNEED);
+        (void)madvise((void *)(uintptr_t)first, (size_t)(stop - first), MADV_WILLNEED);
     }
     asked->count = 0;
 }

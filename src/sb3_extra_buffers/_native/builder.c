@@ -9,6 +9,10 @@ enum {
     LEAST_DATA = 1 << 19,    /* but no fewer bytes than this, */
     LEAST_ROWS = 64,         /* and no fewer rows: a chunk begins with a frame of each stream that the last one has, too; */
     MOST_DATA = 1 << 23,     /* but no more bytes than this */
+    /* Frames of a stack are read five in a row, so one walk through a group is for all of them. Without a stack it is for two, and patches
+     * of large frames, which have colours mostly, take longer to apply than the frame takes to copy: their groups are shorter. */
+    LARGE_FRAME = 20000,
+    LARGE_SHIFT = 2,
 };
 
 /* -- making one ----------------------------------------------------------------------------------------------------------- */
@@ -85,6 +89,9 @@ int ft_builder_new(const ft_schema *schema, int transform, size_t most_rows, ft_
         return FT_NO_MEMORY;
     }
     builder->rows = rows;
+    if (rows.layout.depth == 1 && rows.frame_bytes >= LARGE_FRAME && !rows.method.packs && rows.method.shift > LARGE_SHIFT) {
+        builder->rows.method.shift = LARGE_SHIFT;
+    }
     const size_t eighth = builder->rows.frame_bytes / 8;
     builder->patch_limit = eighth > 32 ? eighth : 32;
     builder->record_bytes = ft_measure_record(&builder->rows, builder->patch_limit);
@@ -289,6 +296,7 @@ int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_ch
     builder->block = NULL; /* it is the chunk's now, and so are tables */
     chunk->shelf = builder->shelf;
     builder->shelf.first = NULL;
+    ft_shelve_books(builder->pictures, &chunk->shelf, chunk->rows.frame_bytes);
     ft_builder_begin(builder);
     *made = chunk;
     return FT_OK;

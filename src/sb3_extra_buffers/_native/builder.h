@@ -153,6 +153,9 @@ void ft_begin_pictures(ft_pictures *pictures);
 void ft_save_pictures(ft_pictures *pictures);
 void ft_restore_pictures(ft_pictures *pictures);
 void ft_free_pictures(ft_pictures *pictures);
+/* Put the tables of the latest codebooks on the shelf of the chunk that they are in: the same ones as on those before it, mostly, so
+ * that they take little memory and stay in a cache. */
+void ft_shelve_books(ft_pictures *pictures, ft_shelf *shelf, size_t frame_bytes);
 
 /* -- observations.c: which frames an observation is made of, and rows that do not follow from the row before -------------- */
 

@@ -331,6 +331,7 @@ static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows
     chunk->rows.rows = of->rows;
     chunk->rows.data = bytes + HEADER_BYTES;
     chunk->rows.data_bytes = (size_t)of->data;
+    chunk->rows.arranged = of->data >= RECORD_HEADER && chunk->rows.data[RECORD_CODER] == CATALOGUE;
     chunk->rows.n_classes = of->classes;
     chunk->rows.n_values = of->tables / rows->given.item;
     chunk->rows.values = bytes + size - FOOTER_BYTES - of->tables;
@@ -435,17 +436,17 @@ void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size) {
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
-static uint64_t add_owners(uint64_t *owners, int64_t by) {
+uint64_t ft_add_owners(uint64_t *owners, int64_t by) {
     return (uint64_t)_InterlockedExchangeAdd64((volatile long long *)owners, by) + (uint64_t)by;
 }
 #else
-static uint64_t add_owners(uint64_t *owners, int64_t by) { return __atomic_add_fetch(owners, (uint64_t)by, __ATOMIC_ACQ_REL); }
+uint64_t ft_add_owners(uint64_t *owners, int64_t by) { return __atomic_add_fetch(owners, (uint64_t)by, __ATOMIC_ACQ_REL); }
 #endif
 
-void ft_chunk_keep(ft_chunk *chunk) { add_owners(&chunk->owners, 1); }
+void ft_chunk_keep(ft_chunk *chunk) { ft_add_owners(&chunk->owners, 1); }
 
 void ft_chunk_drop(ft_chunk *chunk) {
-    if (chunk != NULL && add_owners(&chunk->owners, -1) == 0) {
+    if (chunk != NULL && ft_add_owners(&chunk->owners, -1) == 0) {
         if (chunk->release != NULL) {
             chunk->release(chunk->context, chunk->bytes, chunk->size);
         }

@@ -57,9 +57,15 @@ typedef struct ft_lane {
     uint32_t open_bytes;
 } ft_lane;
 
-/* The tables of codebooks that something was decoded by, the latest first. */
+/* The tables of codebooks that something was decoded by, the latest first. Chunks share tables, never places. */
+typedef struct ft_place {
+    struct ft_place *next;
+    ft_tables *tables;
+    uint32_t offset; /* of the codebook in the data */
+    uint32_t number; /* how many there are from here on */
+} ft_place;
 typedef struct ft_shelf {
-    ft_tables *first; /* changed by atomic steps only */
+    ft_place *first; /* changed by atomic steps only */
 } ft_shelf;
 
 /*
@@ -82,6 +88,7 @@ typedef struct ft_rows {
     size_t rows;
     const uint8_t *data;
     size_t data_bytes; /* FT_READ_AHEAD more may be read */
+    bool arranged;     /* for a disk: a record ends where the next one of its stream begins */
     const uint8_t *classes;
     size_t n_classes;
     const uint8_t *values;
@@ -168,6 +175,8 @@ void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8
  * caller that wants none after all must free the memory with ft_free. */
 ft_chunk *ft_alloc_chunk(size_t n_streams);
 void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size);
+/* Count owners of something, which is changed by atomic steps only; returns how many there are then. */
+uint64_t ft_add_owners(uint64_t *owners, int64_t by);
 /* Memory that it takes, and what of it is not records. */
 size_t ft_chunk_count_held_bytes(const ft_chunk *chunk);
 size_t ft_chunk_count_index_bytes(const ft_chunk *chunk);
@@ -178,6 +187,14 @@ size_t ft_chunk_count_index_bytes(const ft_chunk *chunk);
  * Returns FT_OK, FT_DAMAGED or FT_NO_MEMORY. */
 int ft_find_tables(const ft_rows *rows, size_t offset, const ft_tables **found);
 void ft_clear_shelf(ft_shelf *shelf);
+/* Put tables on a shelf that no other thread sees yet, unless it has some for the codebook at that offset; it owns them, too, then.
+ * Without memory it does not, and they are made once more when they are needed. */
+void ft_put_on_shelf(ft_shelf *shelf, size_t offset, ft_tables *tables);
+/* The tables of a shelf, or NULL. */
+ft_tables *ft_look_on_shelf(ft_shelf *shelf, size_t offset);
+/* Tables have several owners. */
+void ft_keep_tables(ft_tables *tables);
+void ft_drop_tables(ft_tables *tables);
 
 /* -- coders.c, decode.c --------------------------------------------------------------------------------------------------- */
 

@@ -203,30 +203,88 @@ void ft_make_tables(const ft_book *book, ft_tables *tables) {
     }
 }
 
+int ft_tables_new(const uint8_t *body, size_t size, size_t frame_bytes, ft_tables **made) {
+    ft_book book;
+    *made = NULL;
+    if (!ft_read_book(body, size, frame_bytes, &book)) {
+        return FT_DAMAGED;
+    }
+    ft_tables *tables = ft_alloc(1, sizeof *tables);
+    if (tables == NULL) {
+        return FT_NO_MEMORY;
+    }
+    ft_make_tables(&book, tables);
+    tables->owners = 1;
+    *made = tables;
+    return FT_OK;
+}
+
+void ft_keep_tables(ft_tables *tables) { ft_add_owners(&tables->owners, 1); }
+
+void ft_drop_tables(ft_tables *tables) {
+    if (tables != NULL && ft_add_owners(&tables->owners, -1) == 0) {
+        ft_free(tables);
+    }
+}
+
 /* -- those of a chunk ----------------------------------------------------------------------------------------------------- */
 
 /* Readers hold no lock, and there may be several. A list that only grows, at its front, needs none. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
-static ft_tables *load_first(ft_shelf *shelf) { return _InterlockedCompareExchangePointer((void *volatile *)&shelf->first, NULL, NULL); }
-static bool put_first(ft_shelf *shelf, ft_tables **expected, ft_tables *tables) {
-    ft_tables *before = _InterlockedCompareExchangePointer((void *volatile *)&shelf->first, tables, *expected);
+static ft_place *load_first(ft_shelf *shelf) { return _InterlockedCompareExchangePointer((void *volatile *)&shelf->first, NULL, NULL); }
+static bool put_first(ft_shelf *shelf, ft_place **expected, ft_place *place) {
+    ft_place *before = _InterlockedCompareExchangePointer((void *volatile *)&shelf->first, place, *expected);
     const bool done = before == *expected;
     *expected = before;
     return done;
 }
 #else
-static ft_tables *load_first(ft_shelf *shelf) { return __atomic_load_n(&shelf->first, __ATOMIC_ACQUIRE); }
-static bool put_first(ft_shelf *shelf, ft_tables **expected, ft_tables *tables) {
-    return __atomic_compare_exchange_n(&shelf->first, expected, tables, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+static ft_place *load_first(ft_shelf *shelf) { return __atomic_load_n(&shelf->first, __ATOMIC_ACQUIRE); }
+static bool put_first(ft_shelf *shelf, ft_place **expected, ft_place *place) {
+    return __atomic_compare_exchange_n(&shelf->first, expected, place, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 #endif
 
-static const ft_tables *find_on_shelf(const ft_tables *from, size_t offset) {
+static ft_tables *find_on_shelf(const ft_place *from, size_t offset) {
     while (from != NULL && from->offset != offset) {
         from = from->next;
     }
-    return from;
+    return from != NULL ? from->tables : NULL;
+}
+
+ft_tables *ft_look_on_shelf(ft_shelf *shelf, size_t offset) { return find_on_shelf(load_first(shelf), offset); }
+
+/* Put tables on a shelf, which owns them then, unless another thread was faster, or it is full. `*found` are those that are there. */
+static int shelve(ft_shelf *shelf, size_t offset, ft_tables *tables, const ft_tables **found) {
+    ft_place *place = ft_alloc(1, sizeof *place), *first = load_first(shelf);
+    if (place == NULL) {
+        return FT_NO_MEMORY;
+    }
+    *place = (ft_place){.tables = tables, .offset = (uint32_t)offset};
+    do {
+        *found = find_on_shelf(first, offset);
+        const bool full = first != NULL && first->number >= FT_MOST_BOOKS;
+        if (*found != NULL || full) {
+            ft_free(place);
+            return *found != NULL ? FT_OK : FT_DAMAGED;
+        }
+        place->next = first;
+        place->number = first != NULL ? first->number + 1 : 1;
+    } while (!put_first(shelf, &first, place));
+    *found = tables;
+    return FT_OK;
+}
+
+void ft_put_on_shelf(ft_shelf *shelf, size_t offset, ft_tables *tables) {
+    const ft_tables *found = NULL;
+    if (ft_look_on_shelf(shelf, offset) != NULL) { /* maybe these very ones, which it owns already */
+        return;
+    }
+    ft_keep_tables(tables);
+    if (shelve(shelf, offset, tables, &found) != FT_OK || found != tables) {
+        ft_drop_tables(tables);
+    }
 }
 
 /* The body of a codebook's record; NULL where there is none at that place. */
@@ -240,44 +298,31 @@ static const uint8_t *find_book(const ft_rows *rows, size_t offset, size_t *size
 }
 
 int ft_find_tables(const ft_rows *rows, size_t offset, const ft_tables **found) {
-    ft_tables *first = load_first(rows->shelf);
-    *found = find_on_shelf(first, offset);
+    *found = ft_look_on_shelf(rows->shelf, offset);
     if (*found != NULL) {
         return FT_OK;
     }
     size_t size;
-    ft_book book;
+    ft_tables *tables;
     const uint8_t *body = find_book(rows, offset, &size);
-    if (body == NULL || !ft_read_book(body, size, rows->frame_bytes, &book)) {
-        return FT_DAMAGED;
+    const int made = body != NULL ? ft_tables_new(body, size, rows->frame_bytes, &tables) : FT_DAMAGED;
+    if (made != FT_OK) {
+        return made;
     }
-    ft_tables *tables = ft_alloc(1, sizeof *tables);
-    if (tables == NULL) {
-        return FT_NO_MEMORY;
+    const int result = shelve(rows->shelf, offset, tables, found);
+    if (result != FT_OK || *found != tables) {
+        ft_drop_tables(tables);
     }
-    ft_make_tables(&book, tables);
-    tables->offset = (uint32_t)offset;
-    do {
-        const ft_tables *other = find_on_shelf(first, offset); /* another thread may have been faster */
-        const bool full = first != NULL && first->number >= FT_MOST_BOOKS;
-        if (other != NULL || full) {
-            ft_free(tables);
-            *found = other;
-            return other != NULL ? FT_OK : FT_DAMAGED;
-        }
-        tables->next = first;
-        tables->number = first != NULL ? first->number + 1 : 1;
-    } while (!put_first(rows->shelf, &first, tables));
-    *found = tables;
-    return FT_OK;
+    return result;
 }
 
 void ft_clear_shelf(ft_shelf *shelf) {
-    ft_tables *tables = shelf->first;
+    ft_place *place = shelf->first;
     shelf->first = NULL;
-    while (tables != NULL) {
-        ft_tables *next = tables->next;
-        ft_free(tables);
-        tables = next;
+    while (place != NULL) {
+        ft_place *next = place->next;
+        ft_drop_tables(place->tables);
+        ft_free(place);
+        place = next;
     }
 }

@@ -35,5 +35,7 @@ bool ft_read_book(const uint8_t *body, size_t size, size_t frame_bytes, ft_book 
 void ft_make_palette_codes(const ft_book *book, ft_palette_codes *codes);
 void ft_make_joint_codes(const ft_book *book, ft_joint_codes *codes);
 void ft_make_tables(const ft_book *book, ft_tables *tables);
+/* The tables of the body of a codebook, for frames of so many bytes. Returns FT_OK, FT_DAMAGED or FT_NO_MEMORY. */
+int ft_tables_new(const uint8_t *body, size_t size, size_t frame_bytes, ft_tables **made);
 
 #endif

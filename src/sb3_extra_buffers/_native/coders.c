@@ -245,6 +245,7 @@ static const coder CODERS[] = {
     [JOINT] = {open_joint, NULL},
     [BOOK] = {NULL, NULL}, /* likewise */
     [OBJECTS] = {open_objects, fetch_objects_on_key},
+    [CATALOGUE] = {NULL, NULL}, /* its objects are referred to */
 };
 
 enum { N_CODERS = sizeof CODERS / sizeof *CODERS };

@@ -414,10 +414,7 @@ int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
     return FT_OK;
 }
 
-int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy) {
-    if (copy->size != chunk->size || memcmp(copy->bytes, chunk->bytes, chunk->size) != 0 || chunk->first_row >= column->rows) {
-        return FT_INVALID;
-    }
+void ft_column_put_arranged(ft_column *column, const ft_chunk *chunk, ft_chunk *copy) {
     copy->first_row = chunk->first_row; /* it may have been adopted elsewhere than it says */
     const uint64_t stop = chunk->first_row + chunk->rows.rows;
     for (uint64_t row = chunk->first_row; row < stop && row < column->rows; row += FT_BLOCK_ROWS) {
@@ -425,6 +422,13 @@ int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy)
             set_block(column, (size_t)(row / FT_BLOCK_ROWS), copy);
         }
     }
+}
+
+int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy) {
+    if (copy->size != chunk->size || memcmp(copy->bytes, chunk->bytes, chunk->size) != 0) {
+        return FT_INVALID;
+    }
+    ft_column_put_arranged(column, chunk, copy);
     return FT_OK;
 }
 

@@ -156,6 +156,19 @@ static int find_group(const ft_rows *rows, const ft_lane *lane, size_t frame, co
 
 /* -- fetching what is needed soon: in a large ring nearly nothing is in a cache ------------------------------------------- */
 
+/* Where a list is made for a disk, ask for all of a group at once, and for those before it: its base is mostly one of them. */
+static void fetch_rest(const ft_rows *rows, const ft_lane *lane, size_t k, ft_asked *asked) {
+    enum { BEFORE = 2, MOST = 1 << 14 };
+    if (asked == NULL || !rows->arranged) {
+        return;
+    }
+    const size_t first = get_u32(lane->groups + (k > BEFORE ? k - BEFORE : 0) * FT_GROUP_BYTES);
+    const size_t stop = k + 1 < lane->n_groups ? get_u32(lane->groups + (k + 1) * FT_GROUP_BYTES) : rows->data_bytes;
+    for (size_t at = first; at < stop && stop <= rows->data_bytes && stop - first <= MOST; at += FT_LINE) {
+        ft_fetch(rows->data + at, asked);
+    }
+}
+
 void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[FT_MAX_VIEWS], int step,
                    ft_asked *asked) {
     const ft_lane *lane = &rows->lanes[i];
@@ -190,6 +203,7 @@ void ft_fetch_cell(const ft_rows *rows, size_t row, size_t i, const bool wanted[
                 ft_fetch_objects(rows, offset, asked);
             } else if (offset < rows->data_bytes) {
                 ft_fetch(rows->data + offset, asked);
+                fetch_rest(rows, lane, k, asked);
             }
         }
     }

@@ -24,6 +24,7 @@ enum {
     JOINT = 7,   /* likewise */
     BOOK = 8,    /* a codebook */
     OBJECTS = 9, /* u24 key frame, u24 base, u16 count of references, u24 each; a patch of objects for each frame */
+    CATALOGUE = 10, /* objects that records refer to; first in the data of a chunk that is arranged for a disk */
 };
 
 /* The body of OBJECTS. A reference is the offset of an object in the data. The base is a record whose first patch comes before the

@@ -9,10 +9,11 @@ enum {
     STUDY_EVERY = 8,    /* pictures of which one is counted, */
     STUDY_RARELY = 16,  /* and of which one is, once there have been many */
     GROWING = 64,       /* pictures after which older ones count less */
-    SCENE = 8,          /* pictures before a change of scene is worth another codebook */
+    SCENE = 32,         /* pictures before a change of scene is worth another codebook, */
+    LOST = 8,           /* and before it is if pictures cannot be coded any more */
     REVIEW_EVERY = 256, /* pictures after which another codebook is tried; before that at powers of two */
-    SAMPLES = 4,        /* frames that the codes of P are made from */
-    GAIN = 32,          /* a codebook is worth it if pictures get smaller by this part, */
+    SAMPLES = 4,        /* frames that a codebook is judged by, and the codes of P are made from */
+    GAIN = 40,          /* a codebook is worth it if pictures get smaller by this part, */
     USES = 32,          /* and if it has paid for itself after so many pictures */
     TRY_OTHERS = 32,    /* pictures after which another coder is tried */
     TRY_CODEC = 256,    /* the same for the codec */
@@ -31,9 +32,12 @@ typedef struct craft {
     void *codes, *trial;    /* of the codebook, and of one that may take its place */
     uint8_t book[FT_MOST_BOOK];
     size_t book_bytes;      /* 0 while there is none */
+    ft_tables *tables;      /* of it, or of an older one, or NULL */
+    uint32_t tabled;        /* which version they are of */
     int64_t at, saved_at;   /* where it is in the data, -1 where it is not */
     uint32_t version, saved_version;
     uint32_t reviewed, next; /* pictures so far when a codebook was last made, and when one is going to be */
+    uint32_t counts[FT_PAIRS]; /* symbols of P in pictures that were counted; older ones count less */
     uint8_t *out;           /* what it has made of a picture */
 } craft;
 
@@ -75,6 +79,7 @@ void ft_free_pictures(ft_pictures *pictures) {
     for (int k = 0; k < 2; k++) {
         ft_free(pictures->crafts[k].codes);
         ft_free(pictures->crafts[k].trial);
+        ft_drop_tables(pictures->crafts[k].tables);
     }
     ft_study_free(pictures->study);
     ft_free(pictures->memory);
@@ -148,29 +153,43 @@ void ft_restore_pictures(ft_pictures *pictures) {
 
 /* -- codebooks ------------------------------------------------------------------------------------------------------------ */
 
-static size_t encode(const ft_pictures *pictures, const craft *with, const void *codes, const uint8_t *frame, size_t limit) {
-    return with->kind == PALETTE ? ft_active->encode_palette(codes, frame, &pictures->desk, with->out, limit, NULL)
+static size_t encode(const ft_pictures *pictures, const craft *with, const void *codes, const uint8_t *frame, size_t limit,
+                     uint32_t *counts) {
+    return with->kind == PALETTE ? ft_active->encode_palette(codes, frame, &pictures->desk, with->out, limit, counts)
                                  : ft_active->encode_joint(codes, frame, &pictures->desk, with->out, limit);
 }
 
-/* Have the codes of P suit some frames: this one, and the last ones of other streams. */
-static void suit_codes(const ft_builder *builder, const craft *of, const uint8_t *frame, ft_book *book) {
-    uint32_t counts[FT_PAIRS] = {0};
-    ft_make_palette_codes(book, of->trial);
-    for (size_t k = 0, samples = 0; k <= builder->rows.n_streams && samples < SAMPLES; k++) {
-        const bool holds = k == 0 || builder->streams[k - 1].tail_holds;
-        if (holds) {
-            ft_active->encode_palette(of->trial, k == 0 ? frame : builder->rooms[k - 1].tail, &builder->pictures->desk, of->out,
-                                      builder->rows.frame_bytes, counts);
-            samples++;
+/* Some frames to judge codebooks by: this one, and the last ones of all streams, since they share them. */
+typedef struct samples {
+    const uint8_t *frames[SAMPLES];
+    size_t count;
+} samples;
+
+static samples take_samples(const ft_builder *builder, const uint8_t *frame) {
+    samples some = {{frame}, 1};
+    for (size_t k = 0; k < builder->rows.n_streams && some.count < SAMPLES; k++) {
+        if (builder->streams[k].tail_holds) {
+            some.frames[some.count++] = builder->rooms[k].tail;
         }
     }
-    ft_find_lengths(counts, FT_PAIRS, FT_PAIR_BITS, book->lengths);
+    return some;
 }
 
-/* Make a codebook of what was counted, and take it if it is better for this frame. Returns the bytes of the picture. */
-static size_t review(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit, size_t size) {
+/* Bytes that samples take, each of them no more than a frame; `counts` are those of symbols of P. */
+static size_t measure(const ft_builder *builder, const craft *of, const void *codes, const samples *some, uint32_t *counts) {
+    const size_t most = builder->rows.frame_bytes;
+    size_t sum = 0;
+    for (size_t k = 0; k < some->count; k++) {
+        const size_t size = encode(builder->pictures, of, codes, some->frames[k], most, counts);
+        sum += size < most ? size : most;
+    }
+    return sum;
+}
+
+/* Make a codebook of what was counted, and take it if it is better. Returns the bytes of the picture. */
+static size_t review(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit) {
     ft_pictures *pictures = builder->pictures;
+    const samples some = take_samples(builder, frame);
     ft_book book;
     if (pictures->seen > GROWING) {
         ft_study_forget(pictures->study, of->kind);
@@ -178,42 +197,48 @@ static size_t review(ft_builder *builder, craft *of, const uint8_t *frame, size_
     }
     ft_study_make_book(pictures->study, of->kind, &book);
     if (of->kind == PALETTE) {
-        suit_codes(builder, of, frame, &book);
+        for (size_t k = 0; k < FT_PAIRS; k++) {
+            of->counts[k] /= 2;
+        }
+        ft_make_palette_codes(&book, of->trial);
+        measure(builder, of, of->trial, &some, of->counts);
+        ft_find_lengths(of->counts, FT_PAIRS, FT_PAIR_BITS, book.lengths);
         ft_make_palette_codes(&book, of->trial);
     } else {
         ft_make_joint_codes(&book, of->trial);
     }
     uint8_t body[FT_MOST_BOOK];
-    const size_t book_bytes = ft_write_book(&book, body), before = size < limit ? size : limit;
-    const size_t least = size != FT_NO_PICTURE && size / GAIN > book_bytes / USES ? size / GAIN : book_bytes / USES; /* to be gained */
-    const size_t other = least < before ? encode(pictures, of, of->trial, frame, before - least) : FT_NO_PICTURE;
-    if (other == FT_NO_PICTURE) {
-        return size == FT_NO_PICTURE ? size : encode(pictures, of, of->codes, frame, limit);
+    const size_t book_bytes = ft_write_book(&book, body), cost = some.count * book_bytes / USES;
+    const size_t before = of->book_bytes > 0 ? measure(builder, of, of->codes, &some, NULL) : some.count * builder->rows.frame_bytes;
+    const size_t gain = before / GAIN > cost ? before / GAIN : cost; /* that is worth it */
+    if (measure(builder, of, of->trial, &some, NULL) + gain < before) {
+        void *codes = of->codes;
+        of->codes = of->trial;
+        of->trial = codes;
+        memcpy(of->book, body, book_bytes);
+        of->book_bytes = book_bytes;
+        of->version++;
+        of->at = -1;
     }
-    void *codes = of->codes;
-    of->codes = of->trial;
-    of->trial = codes;
-    memcpy(of->book, body, book_bytes);
-    of->book_bytes = book_bytes;
-    of->version++;
-    of->at = -1;
-    return other;
+    return of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit, NULL) : FT_NO_PICTURE;
 }
 
 /* Code a picture by a craft; what that has made of it is at `out`. `expected` is about how many bytes that should be. */
 static size_t code_by(ft_builder *builder, craft *of, const uint8_t *frame, size_t limit, size_t expected, bool nothing_helps) {
     ft_pictures *pictures = builder->pictures;
-    size_t size = of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit) : FT_NO_PICTURE;
+    const bool counted = pictures->seen % (pictures->seen < 4 * GROWING ? STUDY_EVERY : STUDY_RARELY) == 0;
+    size_t size = of->book_bytes > 0 ? encode(pictures, of, of->codes, frame, limit, counted ? of->counts : NULL) : FT_NO_PICTURE;
     /* What is much larger than expected may show something new. */
     const uint32_t since = pictures->seen - of->reviewed;
     const bool is_hope = nothing_helps && size == FT_NO_PICTURE && since >= REST;
-    const bool is_new = expected != UNKNOWN && since >= SCENE && (size == FT_NO_PICTURE || size > expected + expected / 4);
-    const bool due = (is_hope || is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
+    const bool is_lost = expected != UNKNOWN && size == FT_NO_PICTURE && since >= LOST;
+    const bool is_new = expected != UNKNOWN && size > expected + expected / 4 && since >= SCENE;
+    const bool due = (is_hope || is_lost || is_new || pictures->seen >= of->next) && pictures->books + 2 < FT_MOST_BOOKS;
     if (due || pictures->seen % (pictures->seen < 4 * GROWING ? STUDY_EVERY : STUDY_RARELY) == 0) {
         ft_study_frame(pictures->study, of->kind, frame);
     }
     if (due) {
-        size = review(builder, of, frame, limit, size);
+        size = review(builder, of, frame, limit);
         of->reviewed = pictures->seen;
         of->next = pictures->seen + (pictures->seen < REVIEW_EVERY ? pictures->seen : REVIEW_EVERY);
     }
@@ -236,6 +261,26 @@ static int store_book(ft_builder *builder, size_t i, craft *of) {
     builder->data_bytes += RECORD_HEADER + of->book_bytes;
     memset(builder->data + builder->data_bytes, 0, FT_READ_AHEAD);
     return FT_OK;
+}
+
+void ft_shelve_books(ft_pictures *pictures, ft_shelf *shelf, size_t frame_bytes) {
+    for (int k = 0; pictures != NULL && k < 2; k++) {
+        craft *of = &pictures->crafts[k];
+        if (of->at < 0) {
+            continue;
+        }
+        if (of->tables == NULL || of->tabled != of->version) {
+            ft_drop_tables(of->tables);
+            of->tabled = of->version;
+            of->tables = ft_look_on_shelf(shelf, (size_t)of->at);
+            if (of->tables != NULL) { /* a reader has made them */
+                ft_keep_tables(of->tables);
+            } else if (ft_tables_new(of->book, of->book_bytes, frame_bytes, &of->tables) != FT_OK) {
+                continue;
+            }
+        }
+        ft_put_on_shelf(shelf, (size_t)of->at, of->tables);
+    }
 }
 
 /* -- the choice ----------------------------------------------------------------------------------------------------------- */

@@ -71,9 +71,7 @@ typedef struct ft_desk {
 
 /* A codebook as a decoder needs it. */
 typedef struct ft_tables {
-    struct ft_tables *next;
-    uint32_t offset;      /* of the codebook in the data */
-    uint32_t number;      /* how many there are from here on */
+    uint64_t owners;      /* changed by atomic steps only */
     int kind;             /* PALETTE or JOINT */
     ft_shape shape;
     uint32_t n_colours;   /* or deltas */

@@ -23,6 +23,7 @@ from sb3_extra_buffers.storage.frame_files import load_frames
 from sb3_extra_buffers.storage.json_values import from_json
 from sb3_extra_buffers.storage.row_files import load_rows
 
+_MOST_ENVS = 1 << 16  # of a buffer that is next to empty
 _TRIES = 5
 _MOST_STEPS = 1 << 16  # of n-step returns, unless the buffer is larger
 # What an argument must be, by its annotation; numbers may be NumPy's.
@@ -96,6 +97,9 @@ def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str,
     ours = our_class(cls)
     with _refused_as_damaged(saved, cls):
         arguments = _make_arguments(saved.body, ours)
+        stored = sum(part.size for part in saved.parts.values())
+        if arguments["n_envs"] > max(_MOST_ENVS, stored):  # each takes memory, and a byte or more of every row
+            raise ValueError(f"n_envs is {arguments['n_envs']}, of which there are {stored} bytes")
     arguments |= handed_in
     if "env" in cls._handed_in:
         arguments.setdefault("env", None)

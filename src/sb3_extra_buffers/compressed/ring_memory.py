@@ -50,17 +50,27 @@ class MappedMemory:
         self._between = min(max((most or 0) // _READ_BYTES, 1), _MOST_READS)
         self._others = file_bytes()
 
+    def holds(self, sealed: int) -> bool:
+        """
+        Say whether all chunks may stay in memory of their own.
+
+        :param sealed: How many bytes they have
+        :return: Whether that is allowed
+        """
+        return self.most is not None and sealed <= self.most
+
     def most_of_own(self, own: int, are_mapped: bool) -> int:
         """
         Say how many bytes of chunks may stay in memory of their own.
 
         :param own: How many there are
         :param are_mapped: Whether there are others, which are mapped
-        :return: All that is allowed, where that is enough; else half of it, so that there is room for pages of the others
+        :return: All that is allowed, where that is enough; else an eighth of it, so that there is room for pages of the
+            others, above all for those that every batch needs
         """
         if self.most is None:
             return 0
-        return self.most if own <= self.most and not are_mapped else self.most // 2
+        return self.most if own <= self.most and not are_mapped else self.most // 8
 
     def note(self, saved: SavedDirectory) -> None:
         """

@@ -17,8 +17,9 @@ from sb3_extra_buffers.compressed.file_saving import Moment
 from sb3_extra_buffers.compressed.ring_memory import MappedMemory, parse_bytes
 from sb3_extra_buffers.compressed.saved_spaces import make_space
 from sb3_extra_buffers.storage._core import BLOCK_ROWS, Chunk
-from sb3_extra_buffers.storage.directory import MANIFEST, Replacement, SavedDirectory
+from sb3_extra_buffers.storage.directory import Replacement, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
+from sb3_extra_buffers.storage.manifests import MANIFEST
 
 DURABILITIES = ("chunk", "full")
 
@@ -51,7 +52,8 @@ class RingOnDisk:
     def __init__(self, buffer: Any, path: Any, max_memory: int | str | None, durability: str, disk: Disk = DISK) -> None:
         if durability not in DURABILITIES:
             raise ValueError(f"durability is {durability!r}; allowed: {', '.join(map(repr, DURABILITIES))}")
-        self.path, self._disk = folder_path(path), disk
+        # Where it is now, whatever the working directory will be.
+        self.path, self._disk = os.path.abspath(folder_path(path)) if disk is DISK else folder_path(path), disk
         self._memory = MappedMemory(parse_bytes(max_memory))
         self._is_full = durability == "full"
         self._process = os.getpid()
@@ -163,6 +165,14 @@ class RingOnDisk:
                 self.flush(buffer)
             finally:
                 self._end()
+            if buffer is not None:
+                _log.warning(
+                    "The buffer with storage_dir %s was deleted: its %d rows are there, and no more are written to it. If "
+                    "load_replay_buffer() has put another buffer in its place, that one is in memory only; a ring goes on by "
+                    "itself with what is in storage_dir, without that call. close() says that this is meant.",
+                    self.path,
+                    buffer.size(),
+                )
 
     def _stop(self) -> None:
         self._stops = True
@@ -249,6 +259,7 @@ class RingOnDisk:
                 with buffer._lock:
                     moment = Moment(buffer, before=None if everything else self._before)
                     sealed = self._count_sealed()
+                self._arrange_chunks(moment)
                 moment.body["added"] = self._counted + moment.appended
                 state = moment.save(self.path, self._disk, self._state, held=True)
                 self._before, self._state, self._saved = moment, state, sealed
@@ -262,6 +273,15 @@ class RingOnDisk:
             finally:
                 buffer = None  # the error knows this frame
                 self._written.set()
+
+    def _arrange_chunks(self, moment: Moment) -> None:
+        """Where chunks are going to be read from the disk, have those that are not there yet take few pages to be read."""
+        chunks = [chunk for _, frozen in moment.frames for chunk in frozen.chunks[:-1] if chunk is not None]
+        if self._memory.holds(sum(map(len, chunks))):
+            return
+        for frames, (_, frozen) in zip(self._columns, moment.frames, strict=True):
+            *sealed, last = frozen.chunks
+            frozen.chunks = (*(None if chunk is None else frames.arrange(chunk) for chunk in sealed), last)
 
     def _map_chunks(self, buffer: Any, moment: Moment, state: Replacement) -> None:
         """Have the oldest chunks come from the directory, until the others take no more memory than they may."""

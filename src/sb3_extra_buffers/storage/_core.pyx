@@ -86,7 +86,9 @@ cdef extern from "frametable.h":
     ft_chunk *ft_column_get_chunk(const ft_column *, uint64_t)
     int ft_column_snapshot(const ft_column *, ft_chunk **)
     int ft_column_adopt(ft_column *, ft_chunk *, uint64_t)
+    int ft_chunk_arrange(const ft_chunk *, ft_chunk **) nogil
     int ft_column_exchange(ft_column *, const ft_chunk *, ft_chunk *)
+    void ft_column_put_arranged(ft_column *, const ft_chunk *, ft_chunk *)
     int ft_column_resume(ft_column *, const ft_chunk *, uint64_t, uint64_t, const ft_codecs *)
     ft_usage ft_column_get_usage(const ft_column *)
     int ft_read_begin(const ft_column *, const int64_t *, const int64_t *, size_t, uint8_t *const *, const ft_codecs *, ft_read **)

@@ -3,92 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
-import json
+import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sb3_extra_buffers.storage._core import Mapping as MappedFile
 from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path, read_bytes, read_whole, write_all
 from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.manifests import (
+    MANIFEST,
+    MOST_MANIFEST,
+    Part,
+    check_parts,
+    is_pack,
+    pack_manifest,
+    unpack_manifest,
+)
 
-FORMAT = 1
-"""Version of the directory; chunks have their own."""
-MANIFEST = "manifest.json"
-
-_MAGIC = "sb3-extra-buffers"
 _NEW, _OLD = "manifest.new", "manifest.old"
-_PACK = re.compile(r"([0-9]{10})\.pack")
-_END = re.compile(rb',"checksum":"([0-9a-f]{8})"\}\n')
-_END_BYTES = len(b',"checksum":"00000000"}\n')
-_MOST_MANIFEST = 1 << 28
 _SMALLEST_PACK = 8 << 20
 _MOST_TOUCHED = 32 << 20  # of mapped packs, while a directory is read
 _PACKS = 8  # of a state that is written at once
 
 
-class Part(NamedTuple):
-    """Where in the packs some bytes are."""
+_log = logging.getLogger(__name__)
 
-    pack: str
-    offset: int
-    size: int
-    sum: int
+
+@functools.cache
+def _say_not_mapped() -> None:
+    """Tell it once."""
+    if os.name != "nt":  # nothing is ever mapped there
+        _log.warning(
+            "A saved file cannot be mapped, so it is read into memory, whatever max_memory says. Linux allows a process "
+            "about 65,000 mappings; 'sysctl vm.max_map_count' says how many, and raises it."
+        )
 
 
 class DamagedFileError(StorageError):
     """A file is not what its manifest says."""
-
-
-def pack_manifest(body: Mapping[str, Any]) -> bytes:
-    """
-    Write a manifest.
-
-    :param body: What it says, as JSON can hold it
-    :return: JSON, whose last member is the checksum of all before it
-    """
-    said = {"magic": _MAGIC, "format": FORMAT, **body}
-    text = json.dumps(said, separators=(",", ":"), allow_nan=False).encode()[:-1]
-    return text + b',"checksum":"%08x"}\n' % checksum(text)
-
-
-def unpack_manifest(data: bytes, where: str) -> dict[str, Any]:
-    """
-    Read a manifest.
-
-    :param data: Its bytes
-    :param where: Where they are from, for the message
-    :return: What it says; magic, version and checksum are right, the rest may be anything
-    """
-    if b'"magic":"%s"' % _MAGIC.encode() not in data[:64]:
-        raise StorageError(f"{where} is not the manifest of a saved buffer, or is damaged; load another copy of the directory")
-    end = _END.fullmatch(data[-_END_BYTES:])
-    if end is None or int(end[1], 16) != checksum(data[:-_END_BYTES]):
-        raise StorageError(f"{where} is damaged: its checksum is wrong; load another copy of the directory")
-    try:
-        said: Any = json.loads(data, object_pairs_hook=_each_once, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{where} is damaged: {error}; load another copy of the directory") from error
-    if said.get("format") != FORMAT:
-        raise StorageError(
-            f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format {said.get('format')}; this "
-            f"version reads format {FORMAT}: install a newer one"
-        )
-    return dict(said)
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
-    return found
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")
 
 
 class SavedDirectory:
@@ -103,7 +59,7 @@ class SavedDirectory:
         self.path, self.disk = folder_path(path), disk
         where = os.path.join(self.path, MANIFEST)
         try:
-            data = read_whole(disk, where, _MOST_MANIFEST)
+            data = read_whole(disk, where, MOST_MANIFEST)
         except NotADirectoryError:
             raise StorageError(
                 f"{self.path} is a file, and save() makes a directory; what save_replay_buffer() or pickle has written is "
@@ -118,7 +74,7 @@ class SavedDirectory:
                 f"{self.path} has no {MANIFEST}: it is not a saved buffer, or the first save to it was never finished"
             ) from None
         self.body = unpack_manifest(data, where)
-        self.parts = _check_parts(self.body, where)
+        self.parts = check_parts(self.body, where)
         self._packs: dict[str, Any] = {}
         self._touched = 0
         self._data = data
@@ -130,7 +86,7 @@ class SavedDirectory:
         :return: Whether there is another manifest
         """
         try:
-            return read_whole(self.disk, os.path.join(self.path, MANIFEST), _MOST_MANIFEST) != self._data
+            return read_whole(self.disk, os.path.join(self.path, MANIFEST), MOST_MANIFEST) != self._data
         except OSError:
             return True
 
@@ -212,8 +168,10 @@ class SavedDirectory:
         handle, size = self.disk.open(path)
         try:
             if size:
-                with contextlib.suppress(OSError):  # there may be no mappings here, or too many
+                try:
                     return self.disk.map(handle, size)
+                except OSError:  # there may be no mappings here, or too many
+                    _say_not_mapped()
             return read_bytes(self.disk, handle, size)
         finally:
             self.disk.close(handle)
@@ -221,26 +179,6 @@ class SavedDirectory:
 
 REPAIR = "load another copy of the directory, or load this one with repair=True, which leaves out what is damaged"
 """What to do about a part that is damaged."""
-
-
-def _check_parts(body: Mapping[str, Any], where: str) -> dict[str, Part]:
-    """Names lead nowhere but into the directory, and numbers are numbers."""
-    packs, parts, found = body.get("packs"), body.get("parts"), {}
-    if isinstance(packs, list) and isinstance(parts, dict) and all(_is_pack(pack) for pack in packs):
-        for name, numbers in parts.items():
-            if not isinstance(numbers, list) or [type(number) for number in numbers] != [int] * 4 or min(numbers) < 0:
-                break
-            place, offset, size, expected = numbers
-            if place >= len(packs) or max(offset, size) >= 1 << 62 or expected >= 1 << 32:
-                break
-            found[name] = Part(packs[place], offset, size, expected)
-        else:
-            return found
-    raise StorageError(f"{where} is damaged: it does not say what is where; load another copy of the directory")
-
-
-def _is_pack(name: Any) -> bool:
-    return isinstance(name, str) and _PACK.fullmatch(name) is not None
 
 
 class Replacement:
@@ -322,13 +260,13 @@ class Replacement:
                 f"{self.path} is not a saved buffer, and holds {strange[0]!r}; save to another path, or to an empty directory"
             )
         self._there = set(names)
-        self._next = 1 + max([int(name[:10]) for name in names if _is_pack(name)], default=0)
+        self._next = 1 + max([int(name[:10]) for name in names if is_pack(name)], default=0)
 
     def _known_parts(self) -> dict[str, Part]:
         """Parts of the old state; none where it is damaged, as nothing of it can be trusted then."""
         where = os.path.join(self.path, MANIFEST)
         try:
-            parts = _check_parts(unpack_manifest(read_whole(self.disk, where, _MOST_MANIFEST), where), where)
+            parts = check_parts(unpack_manifest(read_whole(self.disk, where, MOST_MANIFEST), where), where)
         except StorageError as error:
             if "install a newer one" in str(error):
                 raise
@@ -482,4 +420,4 @@ class Replacement:
 
 def _is_left_over(name: str) -> bool:
     """Whether a file may be one that a save has left behind."""
-    return name in (_NEW, _OLD) or _is_pack(name)
+    return name in (_NEW, _OLD) or is_pack(name)

@@ -58,9 +58,8 @@ class RowPieces:
                 self._pieces[first] = before.names[place]
             else:
                 parts = [array[first:stop] for array in arrays.values()]
-                self._pieces[first] = self._bytes_of(parts) if copies and not self._holds_objects else parts
-                if copies and self._holds_objects:
-                    self._pieces[first] = [part.copy() for part in parts]
+                # Only copied: whoever puts them has more time than whoever waits for the copy.
+                self._pieces[first] = [part.copy() for part in parts] if copies else parts
 
     def _bytes_of(self, parts: Sequence[Array]) -> bytes:
         if self._holds_objects:
@@ -80,7 +79,7 @@ class RowPieces:
             if isinstance(piece, str):
                 self.names.append(files.keep(piece))
                 continue
-            data = piece if isinstance(piece, bytes) else self._bytes_of(piece)
+            data = self._bytes_of(piece)
             mark = hashlib.blake2b(data, digest_size=12).hexdigest()
             self.names.append(files.put(f"{self.said['name']}-{first}-{mark}", data))
         return {**self.said, "pieces": self.names}

@@ -12,9 +12,10 @@ from sb3_extra_buffers.cli.formatting import counted, format_bytes
 from sb3_extra_buffers.cli.inspect_file.command import Description
 from sb3_extra_buffers.cli.inspect_file.saved_facts import buffer_facts, buffer_lines, count
 from sb3_extra_buffers.storage._core import Chunk, checksum
-from sb3_extra_buffers.storage.directory import MANIFEST, REPAIR, DamagedFileError, SavedDirectory
+from sb3_extra_buffers.storage.directory import REPAIR, DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK
 from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.manifests import MANIFEST
 
 _MOST_MANIFEST = 16 << 20  # where packs do not explain more; in memory, JSON takes up to twenty times as much
 _MANIFEST_SHARE = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
@@ -14,7 +15,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from sb3_extra_buffers.compressed.files import SavedToFiles
 from sb3_extra_buffers.storage import StorageError
-from sb3_extra_buffers.storage.disk import DISK, Disk
+from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
 from sb3_extra_buffers.training_utils.resuming.background import BackgroundWork
 from sb3_extra_buffers.training_utils.resuming.folder import CheckpointFolder, checkpoints_in, read_manifest
 from sb3_extra_buffers.training_utils.resuming.moments import (
@@ -55,7 +56,7 @@ class ResumableCheckpoint(BaseCallback):
         super().__init__(verbose)
         if every < 1 or keep < 1:
             raise ValueError(f"every is {every} and keep is {keep}; both must be 1 or more")
-        self.path = os.fspath(path)
+        self.path = os.path.abspath(folder_path(path))  # where it is now, whatever the working directory will be
         self.every = every
         self.keep = keep
         self.seconds_stopped = 0.0
@@ -82,6 +83,9 @@ class ResumableCheckpoint(BaseCallback):
             folder = CheckpointFolder(self.path, self.keep, self._disk)
             folder.open()
             self._folder = folder
+        if not os.access(self.path, os.W_OK | os.X_OK):  # or the run would learn of it with its first checkpoint
+            self._close()
+            raise PermissionError(errno.EACCES, "checkpoints cannot be written to this folder; choose another", self.path)
         try:
             self._check_run()
         except BaseException:
@@ -112,6 +116,8 @@ class ResumableCheckpoint(BaseCallback):
             )
 
     def _on_training_start(self) -> None:
+        if self._folder is None or not self._folder.is_open:
+            raise ValueError(f"two callbacks of this training write checkpoints to {self.path}; leave one of them out")
         self._last_step = self.model.num_timesteps
         self._in_rollout = False
         resumed = self._take_resumed(drop=False)

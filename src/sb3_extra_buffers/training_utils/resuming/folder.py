@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from sb3_extra_buffers.compressed.file_saving import Moment
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.directory import pack_manifest, unpack_manifest
 from sb3_extra_buffers.storage.disk import DISK, Disk, read_whole, write_all
+from sb3_extra_buffers.storage.manifests import pack_manifest, unpack_manifest
 
 MODEL, STATE, BUFFER = "model.zip", "state.json", "buffer.sb3x"
 FORMAT = 1
@@ -133,7 +133,8 @@ class CheckpointFolder:
     def __init__(self, path: str, keep: int, disk: Disk = DISK) -> None:
         self.path, self.keep, self.disk = path, keep, disk
         self._lock: int | None = None
-        self._is_open = False
+        self.is_open = False
+        """Whether checkpoints may be written now."""
         self._writing = threading.Lock()
         _OPEN.add(self)
 
@@ -153,7 +154,7 @@ class CheckpointFolder:
             raise BlockingIOError(
                 f"another process writes checkpoints to {self.path}; stop it, or use another folder"
             ) from None
-        self._is_open = True
+        self.is_open = True
         complete = {checkpoint.number for checkpoint in checkpoints_in(self.path, self.disk)}
         for checkpoint in _all_in(self.path, self.disk):
             if checkpoint.number not in complete:
@@ -176,7 +177,7 @@ class CheckpointFolder:
             self._leave()
 
     def _leave(self) -> None:
-        self._is_open = False
+        self.is_open = False
         if self._lock is not None:
             self.disk.close(self._lock)
             self._lock = None
@@ -191,7 +192,7 @@ class CheckpointFolder:
         :return: How many bytes were written
         """
         with self._writing:
-            if not self._is_open:
+            if not self.is_open:
                 raise RuntimeError(f"another callback of this process has taken {self.path} over")
             return self._write(said, contents, buffer)
 

@@ -26,6 +26,10 @@ AT_ROLLOUT, AT_END, CUT_SHORT = "a rollout starts", "training has ended", "train
 """When checkpoints are made; ``state["moment"]`` is one of these."""
 
 
+VERSIONS = {module.__name__: str(module.__version__) for module in (stable_baselines3, th, np, gymnasium)}
+"""Of libraries that models are made with."""
+
+
 class Resumed(NamedTuple):
     """What is known of a model that has come from a checkpoint, and has not gone on yet."""
 
@@ -88,7 +92,7 @@ def take_snapshot(model: Any, root: BaseCallback | None, checkpoint: BaseCallbac
         "normalizes": normalizer is not None,
         "environments": environments.get("reason"),
         "version": sb3_extra_buffers.__version__,
-        "versions": {module.__name__: module.__version__ for module in (stable_baselines3, th, np, gymnasium)},
+        "versions": VERSIONS,
     }
     buffer = getattr(model, "replay_buffer", None)
     return Snapshot(said, state, freeze_model(model), None if buffer is None else take_moment(buffer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch as th
@@ -30,7 +31,7 @@ from sb3_extra_buffers.training_utils.resuming.folder import (
     told_apart,
 )
 from sb3_extra_buffers.training_utils.resuming.models import find_algorithm, put_back_early
-from sb3_extra_buffers.training_utils.resuming.moments import CUT_SHORT, RESUMED, RUNS, Resumed
+from sb3_extra_buffers.training_utils.resuming.moments import CUT_SHORT, RESUMED, RUNS, VERSIONS, Resumed
 from sb3_extra_buffers.training_utils.resuming.randomness import put_back_randomness
 from sb3_extra_buffers.training_utils.resuming.values import values_from_bytes
 
@@ -103,7 +104,11 @@ def _load(
     file, buffer = io.BytesIO(read_file(checkpoint, said, MODEL)), os.path.join(checkpoint.path, BUFFER)
     if said["buffer"]:
         _check_buffer(buffer)
-    model: Any = cls.load(file, env=venv, device=device, custom_objects=custom_objects, force_reset=False)
+    try:
+        model: Any = cls.load(file, env=venv, device=device, custom_objects=custom_objects, force_reset=False)
+    except Exception as error:
+        _blame_versions(said["versions"], checkpoint.path, error)
+        raise
     if said["buffer"]:
         model.replay_buffer = _load_buffer(model, buffer)
     put_back_early(model, state["extras"])
@@ -137,6 +142,17 @@ def _check_env(venv: VecEnv, said: dict[str, Any], where: str) -> None:
     if said["normalizes"] != normalizes:
         advice = "leave VecNormalize out" if normalizes else "wrap them in VecNormalize"
         raise ValueError(f"the environments do not fit {where}: {advice}, as before")
+
+
+def _blame_versions(before: Mapping[str, str], where: str, error: Exception) -> None:
+    """If others have made the model, say so: what they pickle changes from version to version."""
+    differ = {name: (then, VERSIONS[name]) for name, then in before.items() if VERSIONS.get(name, then) != then}
+    if differ:
+        told = ", ".join(f"{name} {then} (this is {now})" for name, (then, now) in differ.items())
+        raise RuntimeError(
+            f"the model in {where} cannot be loaded: {error}. It was made with {told}; install these versions, or pass "
+            "custom_objects for what has changed"
+        ) from error
 
 
 def _check_buffer(path: str) -> None:
