@@ -3,16 +3,23 @@ What a cluster costs: bytes on the wire, processor time of shards and collectors
 
 Blocks are made of recorded games, as a collector makes them. "wire" is what a block takes for each of its transitions,
 "held" what a shard keeps of it, "shard" the processor time of an `add`, "sampled" what a transition of `sample(32)` takes
-when it is coded. Rates are batches of 32 a second, 32 of them in a call: from a shard in this process, from an actor on
-this node, and from one on another node (a second raylet on this machine), coded and dense. The last figures are those of a
-fleet that plays MsPacman: which share of a collector's processor time is coding, and which share of the learner's time is
-waiting for samples, with 8 updates a step.
+when it is coded, with everything that belongs to it. Rates are batches of 32 a second, 32 of them in a call: from a shard in
+this process, from an actor on this node, and from one on another node (a second raylet on this machine), coded and dense; the
+latter also over a loopback interface that is as slow as a cable. What our own counting says is compared with what the
+loopback interface counts. Then come one, two and four shards, and the processor time that a transition takes in them. The
+last figures are those of a fleet that plays MsPacman: which share of a collector's processor time is coding, and which share
+of the learner's time is waiting for samples, with 8 updates a step.
+
+An interface of its own and a limit for it take root's rights; without them the interface is shared, and there are no rates
+for a cable.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -23,6 +30,17 @@ from typing import Any
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 
+from kit.cluster_nodes import (
+    add_blocks,
+    count_bytes,
+    cpu_seconds,
+    limit_network,
+    loopback_bytes,
+    message_bytes,
+    own_network,
+    start_shard,
+    two_nodes,
+)
 from kit.data import DATASETS
 from kit.process import report, run_worker
 from kit.results import ResultFile, console, options
@@ -32,10 +50,13 @@ GAMES = ("mspacman", "pong")
 RUN = b"a benchmark run."
 SHAPES = ((64, 1), (64, 4), (128, 4))
 BATCH, CALL = 32, 32
+WARM, CALLS = 16, 200
 GAME = "MsPacmanNoFrameskip-v4"
 
 
-def make_blocks(game: str, cache: Path, rows: int, steps: int, lanes: int) -> tuple[Any, list[bytes], float]:
+def make_blocks(
+    game: str, cache: Path, rows: int, steps: int, lanes: int, incarnation: int = 0
+) -> tuple[Any, list[bytes], float]:
     """
     Make blocks of a recording.
 
@@ -44,6 +65,7 @@ def make_blocks(game: str, cache: Path, rows: int, steps: int, lanes: int) -> tu
     :param rows: Rows of it to use
     :param steps: Steps of a block
     :param lanes: Environments of a collector
+    :param incarnation: Of the collector: the same blocks under another name
     :return: Their schema, the blocks, and microseconds of processor time for a transition
     """
     from kit.data import load
@@ -54,7 +76,7 @@ def make_blocks(game: str, cache: Path, rows: int, steps: int, lanes: int) -> tu
     dataset = DATASETS[game]
     recording = load(dataset, cache)
     schema = make_schema(recording.space(dataset.stack), dataset.action_space, lanes, steps)
-    builder, blocks, seconds = BlockBuilder(schema, RUN, 0, 0), [], 0.0
+    builder, blocks, seconds = BlockBuilder(schema, RUN, 0, incarnation), [], 0.0
     for step in islice(recording.transitions(dataset.stack), rows):
         first = time.process_time()
         builder.add(*(part[:lanes] for part in step))
@@ -86,8 +108,8 @@ def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
             times.append((time.process_time() - first) / cells * 1e6)
         sizes = {}
         for batches in (1, 8, CALL):
-            chunks = shard.sample(BATCH, batches, coded=True).chunks or []
-            sizes[f"sampled_{batches}"] = round(sum(len(data) for part in chunks for data in part) / (BATCH * batches), 1)
+            sent = [len(pickle.dumps(shard.sample(BATCH, batches, coded=True), 5)) for _ in range(CALL // batches)]
+            sizes[f"sampled_{batches}"] = round(sum(sent) / (BATCH * CALL), 1)
         found[f"{steps}x{lanes}"] = {
             "wire": round(sum(map(len, blocks[1:])) / cells, 1),
             "largest_message": max(map(len, blocks)),
@@ -99,15 +121,16 @@ def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def rate(sample: Callable[[], Any], seconds: float) -> float:
+def rate(sample: Callable[[], Any], seconds: float, warm: int = CALL) -> float:
     """
     Measure how many batches come in a second.
 
     :param sample: Takes one
     :param seconds: For how long
+    :param warm: Batches that come before that
     :return: Batches a second
     """
-    for _ in range(CALL):
+    for _ in range(warm):
         sample()
     taken, first = 0, time.perf_counter()
     while time.perf_counter() - first < seconds:
@@ -134,6 +157,24 @@ class Here:
         return answer
 
 
+def make_client(transport: Any, schema: Any, size: int, coded: bool) -> Any:
+    """
+    Make what asks one shard for samples, as a learner does.
+
+    :param transport: How it is reached
+    :param schema: What blocks look like
+    :param size: Transitions that it holds
+    :param coded: Whether samples come coded
+    :return: The client
+    """
+    from sb3_extra_buffers.distributed.client import Client
+
+    client = Client(transport, schema, 1, CALL, timeout=120)
+    client.weigh(0, 0, float(size))
+    client.coded = [coded]
+    return client
+
+
 def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     Measure batches a second from shards near and far, and what an `add` takes in an actor.
@@ -141,62 +182,128 @@ def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: ``game``, ``rows``, ``cache``, ``seconds``, ``rounds``
     :return: The figures
     """
-    import numpy as np
     import psutil
-    import ray
-    from ray.cluster_utils import Cluster
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from sb3_extra_buffers.distributed.actors import ShardActor
-    from sb3_extra_buffers.distributed.client import Client
-    from sb3_extra_buffers.distributed.ray_transport import SHARD_GROUPS, RayTransport, call_actor
+    from sb3_extra_buffers.distributed.ray_transport import RayTransport
     from sb3_extra_buffers.distributed.shard import Shard
 
     schema, blocks, _ = make_blocks(job["game"], Path(job["cache"]), job["rows"], 128, 4)
     given = {"capacity": len(blocks) * schema.cells, "run": RUN, "seed": 0}
-    node = {"num_cpus": 2, "object_store_memory": 600_000_000}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    cluster.add_node(**node)
-    ray.init(address=cluster.address, log_to_driver=False)
-    here = ray.get_runtime_context().get_node_id()
-    there = next(each["NodeID"] for each in ray.nodes() if each["NodeID"] != here)
-    make = ray.remote(num_cpus=0, concurrency_groups=SHARD_GROUPS)(ShardActor)
-    found: dict[str, Any] = {}
-    clients = {}
     local = Shard(schema, **given)
     for block in blocks:
         local.add(block)
-    for name, where, coded in (
-        ("local", None, False),
-        ("same node", here, False),
-        ("coded", there, True),
-        ("dense", there, False),
-    ):
-        if where is None:
-            transport: Any = Here(local)
-        else:
-            strategy = NodeAffinitySchedulingStrategy(where, soft=False)
-            actor = make.options(scheduling_strategy=strategy).remote(schema.to_json(), given, None)
-            info = ray.get(call_actor(actor, "describe"), timeout=120)
-            process, before = psutil.Process(info.pid), psutil.Process(info.pid).cpu_times()
-            for block in blocks:
-                ray.get(call_actor(actor, "add", block, group="write"), timeout=120)
-            after = process.cpu_times()
-            spent = (after.user + after.system - before.user - before.system) / (len(blocks) * schema.cells)
-            found["shard_us_with_ray"] = round(spent * 1e6, 2)
-            found["shard_rss_mb"] = round(process.memory_info().rss / 2**20)
-            transport = RayTransport([actor])
-        clients[name] = Client(transport, schema, 1, CALL, timeout=120)
-        clients[name].weigh(0, 0, float(local.size))
-        clients[name].coded = [coded]
-    rates: dict[str, list[float]] = {name: [] for name in clients}
-    for _ in range(job["rounds"]):
-        for name, client in clients.items():
-            rates[name].append(rate(lambda client=client: client.sample(BATCH), job["seconds"]))
-    found["batches_per_second"] = {name: round(float(np.median(values)), 1) for name, values in rates.items()}
-    ray.shutdown()
-    cluster.shutdown()
+    found: dict[str, Any] = {}
+    clients = {"local": make_client(Here(local), schema, local.size, False)}
+    with two_nodes() as nodes:
+        for name, where, coded in (
+            ("same node", nodes.here, False),
+            ("coded", nodes.there, True),
+            ("dense", nodes.there, False),
+        ):
+            actor, pid = start_shard(schema, given, where)
+            before = cpu_seconds(pid)
+            add_blocks([actor], blocks)
+            found["shard_us_with_ray"] = round((cpu_seconds(pid) - before) / (len(blocks) * schema.cells) * 1e6, 2)
+            found["shard_rss_mb"] = round(psutil.Process(pid).memory_info().rss / 2**20)
+            clients[name] = make_client(RayTransport([actor]), schema, local.size, coded)
+        for client in clients.values():  # until every page of the stores has been used once
+            rate(lambda client=client: client.sample(BATCH), 0, WARM * CALL)
+        rates: dict[str, list[float]] = {name: [] for name in clients}
+        for _ in range(job["rounds"]):
+            for name, client in clients.items():
+                rates[name].append(rate(lambda client=client: client.sample(BATCH), job["seconds"]))
+    found["batches_per_second"] = {name: round(statistics.median(values), 1) for name, values in rates.items()}
     return found
+
+
+def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Compare what we count with what the loopback interface counts, and measure rates over a slow one.
+
+    :param job: ``game``, ``rows``, ``cache``, ``seconds``, ``rounds``
+    :return: The figures
+    """
+    is_own = own_network()
+    import ray
+
+    from sb3_extra_buffers.distributed.ray_transport import RayTransport, call_actor
+
+    schema, blocks, _ = make_blocks(job["game"], Path(job["cache"]), job["rows"], 64, 4)
+    given = {"capacity": len(blocks) * schema.cells, "run": RUN, "seed": 0}
+    found: dict[str, Any] = {"own_interface": is_own}
+    with two_nodes() as nodes:
+        actor, _ = start_shard(schema, given, nodes.there)
+
+        def ask(call: str, *args: Any, group: str) -> Any:
+            return ray.get(call_actor(actor, call, *args, group=group), timeout=120)
+
+        first = loopback_bytes()
+        time.sleep(job["seconds"])
+        idle = (loopback_bytes() - first) / job["seconds"]
+        found["idle_bytes_per_second"] = round(idle)
+        # A question is a call without anything to carry; what it takes is Ray's.
+        empty = {group: count_bytes(lambda group=group: ask("ask", group=group), CALLS, idle) for group in ("write", "read")}
+        found["call_without_payload"] = {group: round(value) for group, value in empty.items()}
+        there = iter(blocks * (1 + CALLS // len(blocks) * 2))  # what comes twice is sent all the same
+        sent: list[int] = []
+
+        def add() -> None:
+            block = next(there)
+            sent.append(len(block))
+            ask("add", block, group="write")
+
+        carried = count_bytes(add, CALLS, idle) - empty["write"]
+        counted = statistics.fmean(sent[-CALLS:])
+        found["blocks"] = {"counted": round(counted), "carried": round(carried), "ratio": round(carried / counted, 4)}
+        for batches in (1, 8, CALL):
+            sizes: list[int] = []
+
+            def sample(batches: int = batches, sizes: list[int] = sizes) -> None:
+                sizes.append(message_bytes(ask("sample", BATCH, batches, True, group="read")))
+
+            carried = count_bytes(sample, CALLS, idle) - empty["read"]
+            counted = statistics.fmean(sizes[-CALLS:])
+            row = {"counted": round(counted), "carried": round(carried), "ratio": round(carried / counted, 4)}
+            found[f"samples_{batches}"] = row
+        if is_own and limit_network(job["megabits"]):
+            clients = {
+                coded: make_client(RayTransport([actor]), schema, len(blocks) * schema.cells, coded) for coded in (True, False)
+            }
+            rates: dict[bool, list[float]] = {coded: [] for coded in clients}
+            for _ in range(job["rounds"]):
+                for coded, client in clients.items():
+                    rates[coded].append(rate(lambda client=client: client.sample(BATCH), job["seconds"]))
+            found["megabits"] = job["megabits"]
+            found["coded"], found["dense"] = (round(statistics.median(rates[coded]), 1) for coded in (True, False))
+    return found
+
+
+def measure_shards(job: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Measure the processor time of one, two and four shards that are filled at once.
+
+    :param job: ``game``, ``rows``, ``cache``, ``rounds``
+    :return: Microseconds for a transition, by the number of shards
+    """
+    import ray
+
+    laps = [make_blocks(job["game"], Path(job["cache"]), job["rows"], 128, 4, lap) for lap in range(job["rounds"] + 1)]
+    schema = laps[0][0]
+    found: dict[str, list[float]] = {}
+    with two_nodes() as nodes:
+        for count in (1, 2, 4):
+            given = {"capacity": len(laps[0][1]) // count * schema.cells, "run": RUN, "seed": 0}
+            started = [start_shard(schema, given, nodes.there if number % 2 else nodes.here) for number in range(count)]
+            actors = [actor for actor, _ in started]
+            for lap, (_, blocks, _) in enumerate(laps):
+                before = sum(cpu_seconds(pid) for _, pid in started)
+                add_blocks(actors, blocks, 1)  # each comes to a shard that is asleep, as in a fleet
+                if lap:  # the first one fills them, and then each block takes the place of another
+                    spent = sum(cpu_seconds(pid) for _, pid in started) - before
+                    found.setdefault(str(count), []).append(spent / (len(blocks) * schema.cells) * 1e6)
+            for actor in actors:
+                ray.kill(actor)
+    return {"shard_us": {count: round(min(values), 2) for count, values in found.items()}}
 
 
 def make_games() -> Any:
@@ -245,18 +352,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each rate is measured")
     parser.add_argument("--steps", type=int, default=4_000, help="steps of the fleet without training")
+    parser.add_argument("--megabits", type=int, default=1_000, help="how much a cable carries in a second")
     parser.add_argument("--updates", type=int, default=800, help="updates of the fleet")
     args = parser.parse_args()
     if args.worker:
         job = json.loads(args.worker)
-        report({"blocks": measure_blocks, "rates": measure_rates, "fleet": measure_fleet}[job["what"]](job))
+        what = {"blocks": measure_blocks, "rates": measure_rates, "network": measure_network, "shards": measure_shards}
+        report({**what, "fleet": measure_fleet}[job["what"]](job))
         return
     results = ResultFile("cluster", args.results)
     job = {"rows": args.rows, "rounds": args.rounds, "seconds": args.seconds, "cache": str(args.cache)}
     for game in GAMES:
         ensure(game, args.rows * DATASETS[game].n_envs, args.cache)
         results.put(game, {"rows": args.rows, **run_worker("cluster", {**job, "what": "blocks", "game": game})})
-    results.put("rates", {"game": GAMES[0], **run_worker("cluster", {**job, "what": "rates", "game": GAMES[0]})})
+    for what in ("rates", "network", "shards"):
+        of_ray = {**job, "what": what, "game": GAMES[0], "megabits": args.megabits}
+        results.put(what, {"game": GAMES[0], **run_worker("cluster", of_ray)})
     results.put("fleet", run_worker("cluster", {"what": "fleet", "steps": args.steps, "updates": args.updates}))
     for key, row in results.rows.items():
         console.print(key, row, soft_wrap=True)

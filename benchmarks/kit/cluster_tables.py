@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from kit.data import DATASETS
 from kit.show import Results, percent, table
+
+COLLECTORS, SHARDS = 1_000, 64
 
 
 def is_of_blocks(row: Results) -> bool:
@@ -52,7 +55,8 @@ def rates(results: Results) -> str:
     :param results: ``cluster.json``
     :return: Markdown
     """
-    found, fleet = results["rows"]["rates"]["batches_per_second"], results["rows"]["fleet"]
+    rows = results["rows"]
+    found, fleet, network = rows["rates"]["batches_per_second"], rows["fleet"], rows.get("network", {})
     names = {
         "local": "a shard in the same process",
         "same node": "a shard on the same machine",
@@ -60,8 +64,58 @@ def rates(results: Results) -> str:
         "dense": "the same, observations as arrays",
     }
     lines = [[title, f"{found[name]:,.0f}", f"{found[name] / found['local']:.2f}x"] for name, title in names.items()]
-    said = (
+    if "megabits" in network:
+        cable = f"{network['megabits'] / 1000:g} Gbit/s"
+        for name, what in (("coded", f"another node over {cable}, observations coded"), ("dense", "the same, as arrays")):
+            lines.append([what, f"{network[name]:,.0f}", f"{network[name] / found['local']:.2f}x"])
+    said = [
         f"In a fleet that plays MsPacman, coding takes {percent(fleet['coding_share'], 1)} of a collector's processor time, "
         f"and the learner waits for samples {percent(fleet['waiting_share'], 1)} of its time, with 8 updates a step."
+    ]
+    if "shards" in rows:
+        each = ", ".join(f"{value:.1f} µs with {count}" for count, value in rows["shards"]["shard_us"].items())
+        said.append(f"Ray included, a shard spends this on a transition (blocks of 128 x 4), by the number of shards: {each}.")
+    parts = [table(["batches of 32 a second", "", "of local"], lines), "\n".join(said)]
+    if network:
+        parts.append(_on_the_wire(network))
+    return "\n\n".join(parts)
+
+
+def _on_the_wire(row: Results) -> str:
+    """What we have counted, and the loopback interface."""
+    names = {
+        "blocks": "a block of 64 x 4",
+        "samples_1": "a coded batch",
+        "samples_8": "8 coded batches",
+        "samples_32": "32 coded batches",
+    }
+    lines = [
+        [title, f"{row[name]['counted']:,} B", f"{row[name]['carried']:,} B", f"{row[name]['ratio']:.3f}x"]
+        for name, title in names.items()
+    ]
+    each = max(row["call_without_payload"].values())
+    said = f"A call that carries nothing takes {each:,} bytes, which are Ray's own; they have been subtracted."
+    return table(["a message", "counted by us", "by the loopback interface", "ratio"], lines) + f"\n\n{said}"
+
+
+def arithmetic(results: Results) -> str:
+    """
+    Work out what a large fleet takes.
+
+    :param results: ``cluster.json``
+    :return: Sentences
+    """
+    row = results["rows"]["mspacman"]["64x4"]
+    whole = row["held"]  # GB for a thousand million
+    machines, rate = math.ceil(whole / 48), COLLECTORS * 100
+    return "\n".join(
+        (
+            f"For example, MsPacman in blocks of 64 x 4: a thousand million transitions of {row['held']:.0f} bytes are "
+            f"{whole:.0f} GB,",
+            f"which is {machines} machines of 64 GB with a quarter of each left free, or {SHARDS} shards of "
+            f"{whole / SHARDS:.1f} GB. {COLLECTORS:,} collectors",
+            f"that play 100 steps per second each send {rate:,} transitions per second: {row['wire'] * rate / 1e6:.0f} MB "
+            "per second on the wire,",
+            f"and {row['shard_us'] * rate / 1e6:.1f} cores in all shards together.",
+        )
     )
-    return table(["batches of 32 a second", "", "of local"], lines) + f"\n\n{said}"

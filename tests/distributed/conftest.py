@@ -33,7 +33,12 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ray_here(alone: None) -> Iterator[Any]:
     """Ray on one node."""
     ray = pytest.importorskip("ray")
-    ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=150_000_000, log_to_driver=False)
+    options: dict[str, Any] = {"num_cpus": 8, "include_dashboard": False, "object_store_memory": 150_000_000}
+    try:
+        ray.init(address="local", log_to_driver=False, **options)
+    except Exception:  # Ray gives its own processes half a minute to start, which a busy machine may not have
+        ray.shutdown()
+        ray.init(address="local", log_to_driver=False, **options)
     yield ray
     ray.shutdown()
 

@@ -94,6 +94,14 @@ def test_a_bomb_is_refused() -> None:
             decode_block(packed + struct.pack("<I", checksum(packed)), SCHEMA, RUN)
 
 
+def test_what_is_packed_in_another_way_is_refused() -> None:
+    flags = struct.calcsize("<8sH")
+    packed = bytearray(MESSAGES[0][:-4])
+    packed[flags] |= 2
+    with pytest.raises(BlockError, match="packed in a way that is not known here"):
+        decode_block(bytes(packed) + struct.pack("<I", checksum(bytes(packed))), SCHEMA, RUN)
+
+
 @pytest.mark.parametrize(
     ("schema", "run", "what"),
     [

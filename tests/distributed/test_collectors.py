@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from unreliable import Network
 
 from sb3_extra_buffers.distributed.acting import Actor, describe_policy, lane_epsilons, publish
+from sb3_extra_buffers.distributed.actors import CollectorActor
 from sb3_extra_buffers.distributed.builder import BlockBuilder
 from sb3_extra_buffers.distributed.collector import Collector, make_lanes
 from sb3_extra_buffers.distributed.outbox import Outbox
@@ -33,7 +34,7 @@ def make_model(kind: type[Any], env: Any, **kwargs: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [DQN, SAC, TD3])
 def test_what_is_sent_was_played(kind: type[Any]) -> None:
-    env = make_lanes(Numbered if kind is DQN else Continuous, 2, 0)
+    env = make_lanes(Numbered if kind is DQN else Continuous, 2)
     noise = NormalActionNoise(np.zeros(2), 0.1 * np.ones(2)) if kind is TD3 else None
     model = make_model(kind, env, **({} if noise is None else {"action_noise": noise}))
     schema = make_schema(env.observation_space, env.action_space, 2, 16)
@@ -62,7 +63,7 @@ def test_what_is_sent_was_played(kind: type[Any]) -> None:
 
 
 def test_a_policy_acts_as_the_model_does() -> None:
-    env = make_lanes(Numbered, 2, 0)
+    env = make_lanes(Numbered, 2)
     model = make_model(DQN, env)
     other = make_model(DQN, env)
     with th.no_grad():
@@ -90,7 +91,39 @@ def test_ape_x_explores_in_steps() -> None:
 
 
 def test_environments_are_wrapped_as_by_sb3() -> None:
-    env = make_lanes(lambda: DummyVecEnv([Numbered] * 3), 3, None)
+    env = make_lanes(lambda: DummyVecEnv([Numbered] * 3), 3)
     assert env.num_envs == 3
     with pytest.raises(ValueError, match="3 environments, but envs_per_collector is 2"):
-        make_lanes(lambda: DummyVecEnv([Numbered] * 3), 2, None)
+        make_lanes(lambda: DummyVecEnv([Numbered] * 3), 2)
+
+
+def test_a_shard_that_is_replaced_before_the_first_step_is_known_then() -> None:
+    """A collector that has been started in the place of another one hears of it before it plays."""
+    actor = CollectorActor(Numbered, 2)
+    actor.replace_shard(1, ["a new one"], 3)
+    schema = make_schema(actor.env.observation_space, actor.env.action_space, 2, 16)
+    network = Network([Shard(schema, 640, RUN, number) for number in range(2)])
+    outbox = Outbox(network, 0, 2, now=network.now)
+    model = make_model(DQN, actor.env)
+    policy = Actor(describe_policy(model, "model"), actor.env.action_space, 2, lane_epsilons(0, 2, 2), 0)
+    builder = BlockBuilder(schema, RUN, 0, 0)
+    actor.transport = SimpleNamespace(handles=["one", "an old one"])
+    actor.collector = Collector(actor.env, policy, builder, outbox, lambda where: where, actor._replacements)
+    actor.collector._attend(0.0)
+    assert actor.transport.handles == ["one", "a new one"] and outbox._incarnations == [0, 3]
+    outbox.push(b"x" * 77)
+    assert actor.progress().largest_block == 77  # type: ignore[union-attr]
+
+
+def test_environments_have_the_seeds_that_they_are_given() -> None:
+    class Dice(Numbered):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            found = super().reset(seed=seed)
+            seen.append(seed)
+            return found
+
+    seen: list[int | None] = []
+    env = make_lanes(Dice, 2)
+    env.seed(40)
+    env.reset()
+    assert seen[-2:] == [40, 41]

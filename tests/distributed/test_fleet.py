@@ -19,6 +19,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_extra_buffers.distributed import Fleet, ShardedPrioritizedReplayBuffer, ShardedReplayBuffer, ShardLostError
+from sb3_extra_buffers.distributed.manifest import load_manifest, save_manifest
 from sb3_extra_buffers.training_utils import PrioritizedDQN
 
 SMALL: dict[str, Any] = {"net_arch": [8], "features_extractor_kwargs": {"features_dim": 16}}
@@ -93,6 +94,10 @@ def test_a_fleet_learns_through_kills(ray_here: Any, tmp_path: Path) -> None:
         assert "shard" in str(status) and fleet.size > 0
         model.save(tmp_path / "model.zip")
         _refusals(fleet)
+    assert str(fleet.status()).count("is lost") == 2  # what was known is still known
+    for call in (lambda: model.replay_buffer.sample(4), lambda: fleet.env.step(np.zeros(4)), fleet.save):
+        with pytest.raises(RuntimeError, match="this fleet has been closed"):
+            call()
     again = DQN.load(tmp_path / "model.zip")
     assert again.predict(np.zeros((2, 36, 36), np.uint8))[0] in (0, 1, 2)
     with pytest.raises(RuntimeError, match="without its fleet"):
@@ -115,14 +120,26 @@ def _refusals(fleet: Fleet) -> None:
 @pytest.mark.slow
 def test_restoring(ray_here: Any, tmp_path: Path) -> None:
     with make_fleet(checkpoint_dir=tmp_path / "saved") as fleet:
-        make_model(fleet).learn(800, callback=fleet.callback())
-        saved = fleet.clock.total
+        model = make_model(fleet)
+
+        def save_without_one() -> None:
+            kill(fleet.shards.infos[1].pid)  # type: ignore[union-attr]
+            fleet.save(model)  # it is noticed here, or before, and all are saved
+
+        model.learn(800, callback=[fleet.callback(), At({400: save_without_one})])
+        assert fleet.shards.incarnations == [0, 1]  # type: ignore[union-attr]
+        saved, seed = fleet.clock.total, fleet._seed_of_samples()
+    # As if it had been interrupted after the shards were saved: the manifest knows less than they do.
+    said = load_manifest(tmp_path / "saved")
+    save_manifest(str(tmp_path / "saved"), said.run, -1, said.settings, said.added, said.timesteps)
     with pytest.raises(ValueError, match="n_shards is 3"):
         Fleet.restore(tmp_path / "saved", Numbered, n_shards=3)
-    with Fleet.restore(tmp_path / "saved", Numbered, publish_every=20, collector_options={"num_cpus": 0.5}) as fleet:
+    restored = {"publish_every": 20, "collector_options": {"num_cpus": 0.5}, "seed": 0}
+    with Fleet.restore(tmp_path / "saved", Numbered, **restored) as fleet:
         kwargs = {"replay_buffer_kwargs": {"fleet": fleet}, "replay_buffer_class": ShardedReplayBuffer}
         model = DQN.load(tmp_path / "saved" / "model.zip", env=fleet.env, **kwargs)
         assert 0 < fleet.timesteps <= saved and model.num_timesteps == 800
+        assert fleet.collectors.incarnations == [1, 1] and fleet._seed_of_samples() != seed
         seen = At({})
         model.learn(800, callback=[fleet.callback(), seen], reset_num_timesteps=False)
         assert model.num_timesteps == 1600 and seen.seen and fleet.clock.total >= fleet.timesteps
@@ -203,8 +220,10 @@ def test_a_loss_can_end_the_run(ray_here: Any) -> None:
 
 @pytest.mark.slow
 def test_a_collector_that_always_fails_ends_the_run(ray_here: Any) -> None:
-    with make_fleet(Broken) as fleet, pytest.raises(RuntimeError, match=r"has failed 4 times .* the simulator has crashed"):
+    said = r"collector 0 has failed 3 times .* RuntimeError: the simulator has crashed"
+    with make_fleet(Broken, n_collectors=1, n_shards=1, timeout=20.0) as fleet, pytest.raises(RuntimeError, match=said):
         make_model(fleet).learn(400, callback=fleet.callback())
+    assert len(fleet.events) == 2 and all("the simulator has crashed" in event for event in fleet.events)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 
 import sb3_extra_buffers.distributed as distributed
 from sb3_extra_buffers.distributed import Fleet
+from sb3_extra_buffers.distributed.ray_transport import first_sentence
 
 
 def test_everything_imports_without_ray() -> None:
@@ -38,9 +39,39 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"on_shard_loss": "cry"}, "on_shard_loss is 'cry'"),
         ({"checkpoint_every": 5}, "needs a checkpoint_dir"),
         ({"max_lead": 0}, "max_lead is 0"),
+        ({"timeout": 0}, "timeout is 0; it must be more than 0 seconds"),
+        ({"resend_after": float("nan")}, "resend_after is nan"),
     ],
 )
 def test_arguments_are_checked_before_anything_starts(arguments: dict[str, Any], what: str) -> None:
     pytest.importorskip("ray")
     with pytest.raises(ValueError, match=what):
         Fleet(lambda: None, **arguments)
+
+
+# What Ray 2.60 says, shortened.
+TASK_ERROR = """\x1b[36mray::CollectorActor.run()\x1b[39m (pid=5779, ip=127.0.0.1, repr=<CollectorActor object>)
+  File "/usr/lib/python3/fleet_worlds.py", line 61, in step
+    raise RuntimeError("the simulator has crashed")
+RuntimeError: the simulator has crashed
+"""
+CREATION_ERROR = """The actor died because of an error raised in its creation task, \x1b[36mray::Actor.__init__()\x1b[39m
+  File "/usr/lib/python3/fleet_worlds.py", line 61, in reset
+ModuleNotFoundError: No module named 'game'"""
+DIED = """The actor died unexpectedly before finishing this task.
+\tclass_name: ShardActor
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly
+exits with a connection error code 2. End of file. There are some potential root causes."""
+
+
+@pytest.mark.parametrize(
+    ("said", "short"),
+    [
+        (TASK_ERROR, "RuntimeError: the simulator has crashed"),
+        (CREATION_ERROR, "ModuleNotFoundError: No module named 'game'"),
+        (DIED, "The actor died unexpectedly before finishing this task"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_what_ray_says_is_shortened(said: str, short: str) -> None:
+    assert first_sentence(RuntimeError(said)) == short

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sb3_extra_buffers.distributed.checkpoints import load_shard, save_shard
@@ -29,6 +31,8 @@ class ShardInfo(NamedTuple):
     """Why a checkpoint could not be read; empty where that was no problem."""
     modules: tuple[str, ...]
     """Of torch and SB3, those that have been imported: none."""
+    newest_incarnation: int
+    """The highest of the collectors whose blocks it knows; -1 where it knows none."""
 
 
 class ShardActor:
@@ -57,7 +61,8 @@ class ShardActor:
         node = need_ray().get_runtime_context().get_node_id()
         loaded = tuple(name for name in ("torch", "stable_baselines3") if name in sys.modules)
         total = self.shard.drawer.total(self.shard.size)
-        return ShardInfo(node, os.getpid(), self.restored, total, self.problem, loaded)
+        newest = max((incarnation for _, incarnation in self.shard.seen), default=-1)
+        return ShardInfo(node, os.getpid(), self.restored, total, self.problem, loaded, newest)
 
     def add(self, message: bytes) -> Ack:
         """As ``Shard``'s."""
@@ -101,6 +106,8 @@ class Progress(NamedTuple):
     cpu_seconds: float
     waits_for: tuple[int, ...]
     """Shards whose answers are missing."""
+    largest_block: int
+    """Bytes of the largest block so far."""
 
 
 class CollectorInfo(NamedTuple):
@@ -118,33 +125,34 @@ class CollectorActor:
 
     :param make_env: See ``Fleet``
     :param lanes: Number of environments
-    :param seed: Seed of the first one; None for none
     """
 
-    def __init__(self, make_env: Any, lanes: int, seed: int | None) -> None:
+    def __init__(self, make_env: Any, lanes: int) -> None:
         import torch as th
 
         from sb3_extra_buffers.distributed.collector import make_lanes
 
         th.set_num_threads(1)
-        self.seed, self.lanes = seed, lanes
-        self.env = make_lanes(make_env, lanes, seed)
+        self.lanes = lanes
+        self.env = make_lanes(make_env, lanes)
         self.collector: Any = None
         self.transport: Any = None
+        self._replacements: deque[Callable[[], None]] = deque()
 
     def describe(self) -> CollectorInfo:
         """Tell where it is, and what it plays."""
         node = need_ray().get_runtime_context().get_node_id()
         return CollectorInfo(node, os.getpid(), self.env.observation_space, self.env.action_space)
 
-    def prepare(self, schema: str, spec: Any, shards: list[tuple[Any, int]], settings: dict[str, Any]) -> None:
+    def run(self, schema: str, spec: Any, shards: list[tuple[Any, int]], settings: dict[str, Any]) -> int:
         """
-        Get ready to play.
+        Play until it is stopped.
 
         :param schema: What blocks look like, as JSON
         :param spec: A ``PolicySpec``
         :param shards: The shards, and how often each has been replaced
-        :param settings: Run, number, incarnation, epsilons, window and seconds after which blocks are sent again
+        :param settings: Run, number, incarnation, seed, epsilons, window and seconds after which blocks are sent again
+        :return: Steps that were played
         """
         from sb3_extra_buffers.distributed.acting import Actor
         from sb3_extra_buffers.distributed.builder import BlockBuilder
@@ -158,13 +166,16 @@ class CollectorActor:
         if (mine.fields, mine.action_shape) != (described.fields, described.action_shape):
             raise ValueError(f"make_env() makes other environments here: {mine.to_json()}, not {schema}")
         self.transport = RayTransport([handle for handle, _ in shards])
-        number = settings["number"]
+        number, seed = settings["number"], settings["seed"]
+        if seed is not None:
+            self.env.seed(seed)
         outbox = Outbox(self.transport, number, len(shards), settings["window"], settings["resend_after"])
         for shard, (_, incarnation) in enumerate(shards):
             outbox.replaced(shard, incarnation)
-        actor = Actor(spec, self.env.action_space, self.lanes, settings["epsilons"], self.seed)
+        actor = Actor(spec, self.env.action_space, self.lanes, settings["epsilons"], seed)
         builder = BlockBuilder(described, settings["run"], number, settings["incarnation"])
-        self.collector = Collector(self.env, actor, builder, outbox, self._fetch)
+        self.collector = Collector(self.env, actor, builder, outbox, self._fetch, self._replacements)
+        return int(self.collector.run())
 
     def _fetch(self, where: Any) -> Any:
         ray = need_ray()
@@ -173,13 +184,9 @@ class CollectorActor:
         except (ray.exceptions.GetTimeoutError, ray.exceptions.ObjectLostError):
             return None  # there will be a newer one
 
-    def run(self) -> int:
-        """Play until it is stopped."""
-        return int(self.collector.run())
-
     def replace_shard(self, shard: int, handle: Any, incarnation: int) -> None:
         """
-        Send to another actor from now on.
+        Send to another actor from now on; a collector that does not play yet will do so when it does.
 
         :param shard: Number of the shard
         :param handle: The actor, in a list
@@ -190,19 +197,14 @@ class CollectorActor:
             self.transport.handles[shard] = handle[0]
             self.collector.outbox.replaced(shard, incarnation)
 
-        if self.collector is not None:
-            self.collector.replacements.append(replace)
+        self._replacements.append(replace)
 
     def progress(self) -> Progress | None:
-        """Tell how far it has got; None before it is prepared."""
+        """Tell how far it has got; None before it plays."""
         if self.collector is None:
             return None
         one, outbox = self.collector, self.collector.outbox
         seconds = one.coding_seconds, one.waiting_seconds, one.cpu_seconds
         waits_for = tuple(outbox.waits_for()) if not outbox.has_room() else ()
-        return Progress(one.builder.steps, tuple(outbox.acknowledged), outbox.resent, one.actor.version, *seconds, waits_for)
-
-    def stop(self) -> None:
-        """Have ``run`` return soon."""
-        if self.collector is not None:
-            self.collector.stopped.set()
+        counts = one.builder.steps, tuple(outbox.acknowledged), outbox.resent, one.actor.version
+        return Progress(*counts, *seconds, waits_for, outbox.largest)

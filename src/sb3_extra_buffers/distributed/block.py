@@ -9,13 +9,13 @@ mostly its key frame. Nothing of it is ever unpickled or evaluated, and everythi
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sb3_extra_buffers.distributed.deflate import deflate, inflate
 from sb3_extra_buffers.distributed.errors import BlockError
 from sb3_extra_buffers.distributed.schema import VERSION, Array, Schema
 from sb3_extra_buffers.storage._core import checksum
@@ -29,9 +29,7 @@ _SUM = struct.Struct("<I")
 _COUNT = struct.Struct("<I")
 _FRAMES = struct.Struct("<HHI")
 _EPISODE = struct.Struct("<IIdQdb")
-_LEVEL = 1
 _MOST_EPISODES = 1 << 20
-_SLACK = 1 << 20  # what a chunk takes besides its frames, generously
 
 
 class Episode(NamedTuple):
@@ -97,7 +95,7 @@ class Block:
         parts += [np.ascontiguousarray(array).tobytes() for array in self.columns]
         parts += [chunk for chunks in self.chunks for chunk in chunks]
         body = b"".join(parts)
-        packed, flags = zlib.compress(body, _LEVEL), _DEFLATED
+        packed, flags = deflate(body), _DEFLATED
         if len(packed) >= len(body):
             packed, flags = body, 0
         numbers = *self.name, self.settled, self.policy_version, self.first_step, len(body)
@@ -138,6 +136,8 @@ def decode_block(message: bytes, schema: Schema, run: bytes) -> Block:
         raise BlockError(
             f"block {name} has version {version}, and this shard reads {VERSION}: install the same one everywhere"
         )
+    if flags & ~_DEFLATED:
+        raise BlockError(f"block {name} is packed in a way that is not known here: install the same version everywhere")
     if of_run != run:
         raise BlockError(f"block {name} is of another run; stop the collectors of that run")
     if digest != schema.digest or (steps, lanes) != (schema.block_steps, schema.lanes):
@@ -154,23 +154,13 @@ def decode_block(message: bytes, schema: Schema, run: bytes) -> Block:
 
 def _inflate(data: memoryview, is_deflated: bool, size: int, schema: Schema, name: Name) -> memoryview:
     """The body. It is never larger than what a block of dense observations would be."""
-    raw = sum(int(np.prod(each.shape)) * np.dtype(each.dtype).itemsize for each in schema.fields)
-    most = (
-        4 * schema.cells * (raw + sum(column.dtype.itemsize * int(np.prod(column.shape)) for column in schema.columns))
-        + _SLACK
-    )
+    most = schema.most_bytes(schema.cells)
     if size > most:
         raise BlockError(f"block {name} says that it has {size} bytes; {most} are possible")
-    if not is_deflated:
-        body = data
-    else:
-        stream = zlib.decompressobj()
-        try:
-            body = memoryview(stream.decompress(data, size + 1))
-        except zlib.error as error:
-            raise BlockError(f"block {name} cannot be inflated: {error}") from error
-        if not stream.eof or stream.unused_data:
-            raise BlockError(f"block {name} has more bytes than it says")
+    try:
+        body = memoryview(inflate(data, size)) if is_deflated else data
+    except ValueError as error:
+        raise BlockError(f"block {name} says that it has {size} bytes, and {error}") from error
     if len(body) != size:
         raise BlockError(f"block {name} has {len(body)} bytes, not {size} as it says")
     return body

@@ -9,6 +9,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.distributed.buffers import ShardedReplayBuffer
+from sb3_extra_buffers.distributed.status import figures_of
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.distributed.fleet import Fleet
@@ -55,7 +56,7 @@ class FleetCallback(BaseCallback):
         if model._n_updates - self._published_at >= fleet.publish_every or is_random != self._was_random:
             self._was_random, self._published_at = is_random, model._n_updates
             fleet.publish(model)
-            for name, value in fleet.figures().items():
+            for name, value in figures_of(fleet).items():
                 self.logger.record(f"distributed/{name}", value)
         every = fleet.checkpoint_every
         if every is not None and model.num_timesteps - self._saved_at >= every:

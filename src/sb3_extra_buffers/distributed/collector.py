@@ -21,13 +21,12 @@ from sb3_extra_buffers.distributed.outbox import Outbox
 _NAP = 0.02
 
 
-def make_lanes(make_env: Callable[[], Any], lanes: int, seed: int | None) -> VecEnv:
+def make_lanes(make_env: Callable[[], Any], lanes: int) -> VecEnv:
     """
     Make the environments of a collector, wrapped as SB3 wraps them.
 
     :param make_env: Makes one environment, or a ``VecEnv`` of all of them
     :param lanes: How many
-    :param seed: Seed of the first one; None for none
     :return: The environments
     """
     first = make_env()
@@ -39,10 +38,7 @@ def make_lanes(make_env: Callable[[], Any], lanes: int, seed: int | None) -> Vec
         made = [first, *(make_env() for _ in range(lanes - 1))]
         watched = [one if _has_monitor(one) else Monitor(_patch_env(one)) for one in made]
         env = DummyVecEnv([lambda one=one: one for one in watched])  # type: ignore[misc]
-    env = BaseAlgorithm._wrap_env(env)
-    if seed is not None:
-        env.seed(seed)
-    return env
+    return BaseAlgorithm._wrap_env(env)
 
 
 def _has_monitor(env: Any) -> bool:
@@ -62,15 +58,21 @@ class Collector:
     :param builder: What makes blocks
     :param outbox: What sends them
     :param fetch: Gets a publication from where an acknowledgement says it is; None while it cannot be had
+    :param replacements: What is to be done about shards that have been replaced, before the next block; others put it there
     """
 
     def __init__(
-        self, env: VecEnv, actor: Actor, builder: BlockBuilder, outbox: Outbox, fetch: Callable[[Any], Publication | None]
+        self,
+        env: VecEnv,
+        actor: Actor,
+        builder: BlockBuilder,
+        outbox: Outbox,
+        fetch: Callable[[Any], Publication | None],
+        replacements: deque[Callable[[], None]] | None = None,
     ) -> None:
         self.env, self.actor, self.builder, self.outbox, self.fetch = env, actor, builder, outbox, fetch
         self.stopped = threading.Event()
-        self.replacements: deque[Callable[[], None]] = deque()
-        """What is to be done about shards that have been replaced, before the next block."""
+        self.replacements: deque[Callable[[], None]] = deque() if replacements is None else replacements
         self.coding_seconds = self.waiting_seconds = 0.0
         self._obs: Any = None
         self._cpu_began = 0.0

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from sb3_extra_buffers.distributed.acting import EXPLORATIONS, describe_policy, lane_epsilons, publish
 from sb3_extra_buffers.distributed.actors import CollectorActor, ShardActor
 from sb3_extra_buffers.distributed.callback import FleetCallback
 from sb3_extra_buffers.distributed.client import Batch, Client
 from sb3_extra_buffers.distributed.clock import Clock, RateLimiter
-from sb3_extra_buffers.distributed.crew import CollectorCrew, ShardCrew
+from sb3_extra_buffers.distributed.closed import ClosedFleet
+from sb3_extra_buffers.distributed.collector_crew import CollectorCrew
 from sb3_extra_buffers.distributed.env import FleetEnv
 from sb3_extra_buffers.distributed.errors import MissingError, ShardLostError
-from sb3_extra_buffers.distributed.manifest import load_manifest, save_manifest, save_model
+from sb3_extra_buffers.distributed.manifest import load_manifest
 from sb3_extra_buffers.distributed.optional import need_ray
 from sb3_extra_buffers.distributed.ray_transport import RayTransport
 from sb3_extra_buffers.distributed.replies import Reply
+from sb3_extra_buffers.distributed.saving import save_fleet
 from sb3_extra_buffers.distributed.schema import Array
+from sb3_extra_buffers.distributed.shard_crew import ShardCrew
 from sb3_extra_buffers.distributed.spaces import make_schema
 from sb3_extra_buffers.distributed.status import FleetStatus
 
@@ -85,6 +91,9 @@ class Fleet:
         ):
             if value < 1:
                 raise ValueError(f"{name} is {value}; it must be 1 or more")
+        for name, seconds in (("timeout", timeout), ("start_timeout", start_timeout), ("resend_after", resend_after)):
+            if not seconds > 0:  # also false for NaN
+                raise ValueError(f"{name} is {seconds}; it must be more than 0 seconds")
         if exploration not in EXPLORATIONS:
             raise ValueError(f"exploration is {exploration!r}; it must be one of {EXPLORATIONS}")
         if on_shard_loss not in ON_SHARD_LOSS:
@@ -101,15 +110,17 @@ class Fleet:
         lead = 4 * self.n_lanes * block_steps if max_lead is None else max_lead
         self.limiter, self.clock = RateLimiter(lead), Clock(n_shards)
         self.run, self.incarnation, self.timesteps = os.urandom(16), 0, 0
-        self.restores = False
+        self.restores = self.is_closed = False
         self.events: list[str] = []
         """What has gone wrong, and what was lost by it."""
         self.client: Client | None = None
         self.shards: ShardCrew | None = None
-        self._version = 0
+        self.version = 0
         self._publication: list[Any] | None = None
-        self._polled_at = self._stepped_at = 0.0
-        self._waited, self._began = 0.0, time.monotonic()
+        self._lock = threading.RLock()
+        """Somebody may ask for the status from another thread while the learner learns."""
+        self._polled_at = 0.0
+        self.waited, self.began = 0.0, time.monotonic()
         options = {"num_cpus": 1, **(collector_options or {})}
         self._shard_options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(shard_options or {})}
         self.collectors = CollectorCrew(
@@ -154,9 +165,14 @@ class Fleet:
 
     def close(self) -> None:
         """End all actors. What was not saved is gone."""
+        self.is_closed = True
         self.collectors.dismiss()
         if self.shards is not None:
             self.shards.dismiss()
+
+    def _need_open(self) -> None:
+        if self.is_closed:
+            raise RuntimeError("this fleet has been closed, and its actors have ended: learn inside its with block")
 
     def __reduce__(self) -> Any:
         # SB3 saves replay_buffer_kwargs with a model; one that is loaded needs another fleet to go on, but none to act.
@@ -184,17 +200,29 @@ class Fleet:
         if (buffer.observation_space, buffer.action_space) != (self.env.observation_space, self.env.action_space):
             raise ValueError("the buffer has other spaces than fleet.env")
         each = -(-capacity // self.n_shards)
-        given = {"capacity": each, "run": self.run, "seed": self.seed, **arguments}
+        seed = self._seed_of_samples()
+        given = {"capacity": each, "run": self.run, "seed": seed, **arguments}
         self.shards = ShardCrew(self, ShardActor, given, self._shard_options)
-        self.shards.hire_all()
-        self.transport = RayTransport(self.shards.handles)
-        self.client = Client(self.transport, self.schema, self.n_shards, prefetch, self.timeout, self.seed)
+        self.shards.hire()
+        # The crew's own list: whom it replaces is reached at once.
+        transport = RayTransport(self.shards.handles)
+        self.client = Client(transport, self.schema, self.n_shards, prefetch, self.timeout, seed)
         self.client.on_lost, self.client.on_reply = self._on_lost, self._on_reply
         for number, info in enumerate(self.shards.infos):
             self._introduce(number, info)
             self.clock.note(number, 0, info.restored)
-        # Incarnations go on where those of the checkpoint ended, so nothing of theirs is taken for ours.
+        # A shard may have been saved after the manifest was written: its blocks must not be taken for ours, nor ours for its.
+        known = max(info.newest_incarnation for info in self.shards.infos)
+        if known >= self.incarnation:
+            self.incarnation = known + 1
+            self.collectors.renumber(self.incarnation)
         self.timesteps = self.clock.total
+
+    def _seed_of_samples(self) -> int | None:
+        """A restored fleet does not draw what the one before it has drawn."""
+        if self.seed is None:
+            return None
+        return int(np.random.SeedSequence([self.seed, self.incarnation]).generate_state(1)[0])
 
     def _introduce(self, number: int, info: Any) -> None:
         assert self.client is not None and self.shards is not None
@@ -221,15 +249,15 @@ class Fleet:
 
         :param model: The model
         """
-        self._version += 1
+        self.version += 1
         # In a list, so that Ray hands over the reference and not what it refers to.
-        self._publication = [self.ray.put(publish(model, self._version))]
+        self._publication = [self.ray.put(publish(model, self.version))]
         self._steer()
 
     def _steer(self) -> None:
         assert self.shards is not None
         limits = self.limiter.limits(self.clock, self.timesteps, self.n_shards)
-        self.shards.steer(limits, self._version, self._publication)
+        self.shards.steer(limits, self.version, self._publication)
 
     def advance(self, timesteps: int) -> None:
         """
@@ -237,42 +265,57 @@ class Fleet:
 
         :param timesteps: How many; ``MissingError`` names who has not played when they have not come in time
         """
+        self._need_open()
         if self._publication is None:
             raise RuntimeError("collectors have no policy yet: call model.learn(..., callback=fleet.callback())")
         self.timesteps += timesteps
-        began = time.monotonic()
-        last = self.clock.total
+        since = time.monotonic()
+        try:
+            self._wait_for_collectors()
+        except BaseException:
+            self.timesteps -= timesteps  # an interrupted step has not been taken
+            raise
+        finally:
+            self.waited += time.monotonic() - since
+        self.poll(_POLL_SECONDS)
+
+    def _wait_for_collectors(self) -> None:
+        began, last = time.monotonic(), None
         while not self.limiter.may_step(self.clock, self.timesteps):
             self.poll(_POLL_WHEN_WAITING)
-            if self.clock.total > last:
-                last, began = self.clock.total, time.monotonic()
-            if time.monotonic() - began > self.timeout:
+            # One that is started gets time for that; those that fail again and again are not replaced for ever.
+            now = self.clock.total, self.collectors.replaced
+            patience = self.timeout if self.collectors.all_play else max(self.timeout, self.start_timeout)
+            if now != last:
+                began, last = time.monotonic(), now
+            if time.monotonic() - began > patience:
                 raise MissingError(
-                    f"no transitions have come for {self.timeout:.0f} s: {self.collectors.explain()}; "
+                    f"no transitions have come for {patience:.0f} s: {self.collectors.explain()}; "
                     f"{self.clock.total:,} of {self.timesteps:,} are there"
                 )
-            self._waited += _POLL_WHEN_WAITING
             time.sleep(_POLL_WHEN_WAITING)
-        if time.monotonic() - self._polled_at > _POLL_SECONDS:
-            self.poll(_POLL_SECONDS)
 
     def poll(self, every: float = 0.0) -> None:
         """
-        Hear how everybody is, tell shards how far they may go, and replace whom Ray has lost. It does not wait for answers.
+        Hear how everybody is, tell shards how far they may go, and replace whom Ray has lost. It waits for a shard that
+        is replaced, and for nobody else.
 
         :param every: Do nothing if that was done less than so many seconds ago
         """
-        now = time.monotonic()
-        if self.shards is None or now - self._polled_at < every:
-            return
-        self._polled_at = now
-        for stats in self.shards.hear():
+        with self._lock:
+            now = time.monotonic()
+            if self.shards is not None and not self.is_closed and now - self._polled_at >= every:
+                self._polled_at = now
+                self._poll(self.shards)
+
+    def _poll(self, shards: ShardCrew) -> None:
+        for stats in shards.hear():
             self.clock.note(stats.shard, stats.incarnation, stats.added)
             if self.client is not None:
                 self.client.weigh(stats.shard, stats.incarnation, stats.total)
             self.env.episodes += stats.episodes
-        for number, why in self.shards.missing(self.timeout):
-            self._replace_shard(number, why)
+        for number, why in shards.missing(self.timeout):
+            self.replace_shard(number, why)
         self.collectors.look_after(self.timeout)
         self._steer()
 
@@ -283,15 +326,20 @@ class Fleet:
         if shard < 0:
             self.poll(_POLL_WHEN_WAITING)
         else:
-            self._replace_shard(shard, "it did not answer a call for samples")
+            self.replace_shard(shard, "it did not answer a call for samples")
 
-    def _replace_shard(self, number: int, why: str) -> None:
+    def replace_shard(self, number: int, why: str) -> None:
+        """
+        Put another shard in the place of one that is lost, and tell everybody.
+
+        :param number: Its number
+        :param why: What is known of that
+        """
         assert self.shards is not None and self.client is not None
         acknowledged = self.collectors.acknowledged(number) * self.schema.cells
         info = self.shards.replace(number)
         incarnation = self.shards.incarnations[number]
         lost = self.clock.replace(number, incarnation, info.restored, acknowledged, self.shards.capacity)
-        self.transport.handles[number] = self.shards.handles[number]
         self._introduce(number, info)
         self.announce(
             f"shard {number} is lost ({why}): {lost:,} transitions are gone, {info.restored:,} were restored"
@@ -299,6 +347,7 @@ class Fleet:
         )
         self._steer()
         self.collectors.tell_of_shard(number, self.shards.handles[number], incarnation)
+        self.shards.settle(number)
         if self.on_shard_loss == "stop":
             raise ShardLostError(number, f"{why}; {lost:,} transitions are gone, and on_shard_loss is 'stop'")
 
@@ -320,10 +369,12 @@ class Fleet:
         :param batch_size: Number of transitions
         :return: The batch
         """
+        self._need_open()
         assert self.client is not None
-        if self.client.is_empty:
-            self.poll()
-        return self.client.sample(batch_size)
+        with self._lock:
+            if self.client.is_empty:
+                self.poll()
+            return self.client.sample(batch_size)
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
         """
@@ -333,7 +384,8 @@ class Fleet:
         :param priorities: One each
         """
         assert self.client is not None
-        self.client.update_priorities(indices, priorities)
+        with self._lock:
+            self.client.update_priorities(indices, priorities)
 
     @property
     def size(self) -> int:
@@ -351,27 +403,6 @@ class Fleet:
         self.poll()
         return FleetStatus.of(self)
 
-    def figures(self) -> dict[str, float]:
-        """
-        Tell what goes to SB3's logger.
-
-        :return: Figures by name
-        """
-        known = [stats for stats in (self.shards.stats if self.shards is not None else []) if stats is not None]
-        added = max(sum(stats.added for stats in known), 1)
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        oldest = [stats.oldest_version for stats in known if stats.oldest_version >= 0]
-        return {
-            "transitions": float(self.clock.total),
-            "adds_per_second": self.clock.total / seconds,
-            "wire_bytes_per_transition": sum(stats.wire_bytes for stats in known) / added,
-            "waiting_for_collectors": self._waited / seconds,
-            "waiting_for_samples": (self.client.waited if self.client is not None else 0.0) / seconds,
-            "policy_lag": float(self._version - min(oldest)) if oldest else 0.0,
-            "lost": float(self.clock.lost),
-            "duplicates": float(sum(stats.duplicates for stats in known)),
-        }
-
     # -- checkpoints ----------------------------------------------------------------------------------------------------
 
     def save(self, model: Any = None) -> None:
@@ -380,20 +411,9 @@ class Fleet:
 
         :param model: The model; None for none
         """
-        if self.checkpoint_dir is None or self.shards is None:
-            raise ValueError("there is nowhere to save to: give the Fleet a checkpoint_dir, and a model a buffer of it")
-        os.makedirs(self.checkpoint_dir, exist_ok=True)
-        saved = self.shards.save_all(self.shard_path)
-        if model is not None:
-            save_model(model, self.checkpoint_dir)
-        settings = {
-            "n_collectors": self.collectors.count,
-            "envs_per_collector": self.n_lanes // self.collectors.count,
-            "n_shards": self.n_shards,
-            "block_steps": self.block_steps,
-        }
-        highest = max([self.incarnation, *self.collectors.incarnations])
-        save_manifest(self.checkpoint_dir, self.run, highest, settings, saved, self.timesteps)
+        self._need_open()
+        with self._lock:
+            save_fleet(self, model)
 
     def shard_path(self, number: int) -> str:
         """
@@ -404,19 +424,3 @@ class Fleet:
         """
         assert self.checkpoint_dir is not None
         return os.path.join(self.checkpoint_dir, f"shard-{number}")
-
-
-class ClosedFleet:
-    """What a saved model has for its fleet: it can act, and needs another fleet to learn."""
-
-    schema = None
-    size = 0
-
-    def start_shards(self, *args: Any) -> None:
-        """There are none to start."""
-
-    def sample(self, batch_size: int) -> Any:
-        """Say what is missing."""
-        raise RuntimeError(
-            "this model was saved without its fleet; load it with replay_buffer_kwargs=dict(fleet=fleet) to go on"
-        )

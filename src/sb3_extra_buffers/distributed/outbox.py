@@ -53,6 +53,8 @@ class Outbox:
         self.acknowledged = [0] * n_shards
         """Blocks that each shard has acknowledged, whichever incarnation of it."""
         self.resent = 0
+        self.largest = 0
+        """Bytes of the largest block so far."""
         self.newest: Ack | None = None
         """The acknowledgement with the newest policy."""
         self._waiting: dict[int, _Waiting] = {}
@@ -72,11 +74,11 @@ class Outbox:
 
     def waits_for(self) -> list[int]:
         """
-        Tell whose answers are missing.
+        Tell whose answers are missing; another thread may ask.
 
         :return: Numbers of shards
         """
-        return sorted({block.shard for block in self._waiting.values()} or {self.shard_of(self.sequence)})
+        return sorted({block.shard for block in list(self._waiting.values())} or {self.shard_of(self.sequence)})
 
     def shard_of(self, sequence: int) -> int:
         """
@@ -104,6 +106,7 @@ class Outbox:
         block = _Waiting(self.shard_of(self.sequence), message, [], self.now())
         self._waiting[self.sequence] = block
         self.sequence += 1
+        self.largest = max(self.largest, len(message))
         self._send(block)
 
     def _send(self, block: _Waiting) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,21 +10,23 @@ from sb3_extra_buffers.distributed.errors import ShardLostError
 from sb3_extra_buffers.distributed.optional import need_ray
 
 # What changes a shard, what reads it, and what is answered in any case do not wait for each other.
-GROUPS = {"add": "write", "sample": "read", "update_priorities": "read", "save": "read"}
+GROUPS = {"add": "write", "sample": "read", "update_priorities": "read", "save": "save"}
 CONTROL = "control"
-SHARD_GROUPS = {"write": 1, "read": 1, CONTROL: 1}
+SHARD_GROUPS = {"write": 1, "read": 2, "save": 1, CONTROL: 1}
 _TAKE_SECONDS = 30.0
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def first_sentence(error: BaseException) -> str:
     """
-    Shorten what Ray says: most of it is advice.
+    Shorten what Ray says: most of it is a traceback, or advice.
 
     :param error: What it has raised
     :return: The sentence that says what has happened
     """
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return (lines[-1] if "Traceback" in str(error) else lines[0]).split(". ")[0]
+    lines = [line for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()] or [type(error).__name__]
+    has_traceback = any(line.lstrip().startswith('File "') for line in lines)
+    return (lines[-1] if has_traceback else lines[0]).strip().split(". ")[0].rstrip(".")
 
 
 def call_actor(handle: Any, call: str, *args: Any, group: str = CONTROL) -> Any:
@@ -50,12 +53,12 @@ class RayTransport:
     """
     As ``Transport``.
 
-    :param handles: The shards
+    :param handles: The shards; this list is looked at for each call
     """
 
-    def __init__(self, handles: Sequence[Any]) -> None:
+    def __init__(self, handles: list[Any]) -> None:
         self.ray = need_ray()
-        self.handles = list(handles)
+        self.handles = handles
 
     def submit(self, shard: int, call: str, *args: Any) -> Ticket:
         """As in ``Transport``."""

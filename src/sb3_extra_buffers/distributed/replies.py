@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sb3_extra_buffers.distributed.deflate import deflate, inflate
 from sb3_extra_buffers.distributed.schema import Array, Schema, SchemaTable
+from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage._core import Chunk
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ class Reply(NamedTuple):
     """Values in the order of a row, without time-outs, and discounts at last; None where observations are coded."""
     chunks: Chunks | None
     """Where observations are coded: chunks for each key, deflated."""
+    places: Array | None
+    """Where observations are coded: the row of each transition in the chunks."""
     insertions: Array
     shares: Array
     total: float
@@ -92,7 +96,9 @@ def _is_frames(schema: Schema) -> list[bool]:
 
 class SampleCoder:
     """
-    Codes the observations of samples: one lane, and a row for each, so that all of them share key frames.
+    Codes the observations of samples: one lane, and a row for each, so that all of them share key frames. Rows are in the
+    order in which transitions were played, so that neighbours are alike. Threads read and code one after the other, since
+    coding holds the interpreter's lock all the time; while one deflates and sends, the next one begins.
 
     :param schema: What blocks look like
     """
@@ -100,37 +106,48 @@ class SampleCoder:
     def __init__(self, schema: Schema) -> None:
         self.schema, self._frames = schema, _is_frames(schema)
         self._table: SchemaTable | None = None
+        self._lock = threading.Lock()
 
-    def encode(self, arrays: Sequence[Any], splits: Sequence[tuple[int, int]]) -> Chunks:
+    def encode(
+        self, read: Callable[[], list[Any]], splits: Sequence[tuple[int, int]], cells: Array
+    ) -> tuple[list[Any], Chunks, Array]:
         """
-        Code observations.
+        Read samples, and code their observations.
 
-        :param arrays: The arrays of a reply
+        :param read: Gives the arrays of a reply
         :param splits: How observations split into frames
-        :return: Chunks for each key that is kept as frames
+        :param cells: Where each transition is in the shard
+        :return: The arrays, with None in the place of those that are coded; chunks for each key that is kept as frames; and
+            the row of each transition in them
         """
-        count = len(arrays[-1])
-        if self._table is None or self._table.rows != count:
-            self._table = self.schema.make_table(count, 1)
-        self._table.split(splits)
-        values = [array for array, is_frames in zip(arrays, self._frames, strict=True) if is_frames]
-        for number, frames in enumerate(self._table.frames):
+        count, schema = len(cells), self.schema
+        block, cell = np.divmod(cells, schema.cells)
+        step, lane = np.divmod(cell, schema.lanes)
+        order = np.argsort((block * schema.lanes + lane) * schema.block_steps + step)
+        with self._lock:
+            arrays = read()
+            values = [array for array, is_frames in zip(arrays, self._frames, strict=True) if is_frames]
+            if self._table is None or self._table.rows != count:
+                self._table = schema.make_table(count, 1)
+            try:
+                coded = self._write(self._table, values, splits, order.tolist())
+            finally:
+                for frames in self._table.frames:
+                    frames.clear()
+        chunks = [[deflate(chunk) for chunk in of_field] for of_field in coded]
+        places = np.empty(count, np.min_scalar_type(count))
+        places[order] = np.arange(count)
+        rest = [None if is_frames else array for array, is_frames in zip(arrays, self._frames, strict=True)]
+        return rest, chunks, places
+
+    @staticmethod
+    def _write(table: SchemaTable, values: list[Any], splits: Sequence[tuple[int, int]], order: list[int]) -> Chunks:
+        table.split(splits)
+        for number, frames in enumerate(table.frames):
             obs, following = values[2 * number : 2 * number + 2]
-            for row in range(count):
-                frames.write(row, obs[row : row + 1], 0, following[row : row + 1])
-        chunks = [[zlib.compress(chunk, 1) for chunk in of_field] for of_field in self._table.chunks()]
-        for frames in self._table.frames:
-            frames.clear()
-        return chunks
-
-    def without_frames(self, arrays: Sequence[Any]) -> list[Any]:
-        """
-        Take out what is coded.
-
-        :param arrays: The arrays of a reply
-        :return: The same, with None in their places
-        """
-        return [None if is_frames else array for array, is_frames in zip(arrays, self._frames, strict=True)]
+            for row, which in enumerate(order):
+                frames.write(row, obs[which : which + 1], 0, following[which : which + 1])
+        return [[bytes(chunk) for chunk in of_field] for of_field in table.chunks()]
 
 
 def open_reply(schema: Schema, reply: Reply) -> Callable[[int], list[Any]]:
@@ -139,16 +156,20 @@ def open_reply(schema: Schema, reply: Reply) -> Callable[[int], list[Any]]:
 
     :param schema: What blocks look like
     :param reply: The reply
-    :return: What gives all arrays of a batch, by its number
+    :return: What gives all arrays of a batch, by its number; ``StorageError`` where the reply makes no sense
     """
     size, count, is_frames = reply.batch_size, reply.batch_size * reply.batches, _is_frames(schema)
-    if reply.chunks is None:
+    if reply.chunks is None or reply.places is None:
         return lambda number: [array[number * size : (number + 1) * size] for array in reply.arrays]
     table = schema.make_table(count, 1)
+    most, places = schema.most_bytes(count), reply.places.astype(np.int64)
     for frames, chunks in zip(table.frames, reply.chunks, strict=True):
         row = 0
         for data in chunks:
-            chunk = Chunk(zlib.decompress(data))
+            try:
+                chunk = Chunk(inflate(data, most))
+            except ValueError as error:
+                raise StorageError(f"samples of shard {reply.shard} are damaged: {error}") from error
             rows = chunk.rows
             frames.adopt(chunk, row)
             row += rows
@@ -156,11 +177,8 @@ def open_reply(schema: Schema, reply: Reply) -> Callable[[int], list[Any]]:
     lanes = np.zeros(size, np.int64)
 
     def read(number: int) -> list[Any]:
-        rows = np.arange(number * size, (number + 1) * size)
-        decoded = iter(table.table.begin_read(rows, lanes, wanted).finish())
-        return [
-            next(decoded) if of_frames else array[rows[0] : rows[-1] + 1]
-            for array, of_frames in zip(reply.arrays, is_frames, strict=True)
-        ]
+        part = slice(number * size, (number + 1) * size)
+        decoded = iter(table.table.begin_read(places[part], lanes, wanted).finish())
+        return [next(decoded) if of_frames else array[part] for array, of_frames in zip(reply.arrays, is_frames, strict=True)]
 
     return read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ Array = npt.NDArray[Any]
 VERSION = 1
 """Version of blocks and of what describes them."""
 MOST_BLOCK_STEPS = 4096
+_SLACK = 1 << 20  # what a chunk takes besides its frames, generously
 TAIL = ("actions", "rewards", "dones", "timeouts")
 """The columns after the observations."""
 
@@ -121,6 +123,17 @@ class Schema:
     def digest(self) -> bytes:
         """16 bytes that tell one schema from another."""
         return hashlib.blake2b(self.to_json().encode(), digest_size=16).digest()
+
+    def most_bytes(self, cells: int) -> int:
+        """
+        Tell what transitions can take at most, coded in the worst way.
+
+        :param cells: How many
+        :return: Bytes; nobody has to unpack more than that
+        """
+        observed = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in self.fields)
+        numbers = sum(math.prod(column.shape) * column.dtype.itemsize for column in self.columns)
+        return 4 * cells * (observed + numbers) + _SLACK
 
     def coder(self, field: Field) -> CoderSpec:
         """

@@ -8,7 +8,6 @@ capacity until it is written over.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -82,7 +81,7 @@ class Shard:
     """
     Keeps blocks, and draws from them.
 
-    Two threads may call it at once, one that adds and one that samples. Nothing in it waits for anybody.
+    Several threads may call it at once: one that adds, others that sample. Nothing in it waits for anybody.
 
     :param schema: What blocks look like
     :param capacity: Transitions to keep; rounded up to whole blocks
@@ -131,7 +130,6 @@ class Shard:
         self._lock = self.table.lock
         self._trial = schema.make_table(schema.block_steps)  # what does not fit here does not fit the ring
         self._coder = SampleCoder(schema)
-        self._coding = threading.Lock()
         self._limit = 0
         self._published: tuple[int, Any] = (0, None)
         self._versions: set[int] = set()
@@ -300,13 +298,10 @@ class Shard:
             begun = gather(self, cells)
             newest = self.kept[(self.blocks - 1) % self.slots]
             assert newest is not None
-        arrays = begun()
         who = self.number, self.incarnation, batch_size, batches
         if coded and self.schema.frame_fields:
-            with self._coding:
-                chunks = self._coder.encode(arrays, newest.splits)
-            return Reply(*who, self._coder.without_frames(arrays), chunks, insertions, shares, total, self.added)
-        return Reply(*who, arrays, None, insertions, shares, total, self.added)
+            return Reply(*who, *self._coder.encode(begun, newest.splits, cells), insertions, shares, total, self.added)
+        return Reply(*who, begun(), None, None, insertions, shares, total, self.added)
 
     def update_priorities(self, insertions: Array, priorities: Array) -> int:
         """

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.distributed.fleet import Fleet
+
+
+def figures_of(fleet: Fleet) -> dict[str, float]:
+    """
+    Tell what goes to SB3's logger.
+
+    :param fleet: The fleet
+    :return: Figures by name
+    """
+    known = [stats for stats in (fleet.shards.stats if fleet.shards is not None else []) if stats is not None]
+    added = max(sum(stats.added for stats in known), 1)
+    seconds = max(time.monotonic() - fleet.began, 1e-9)
+    oldest = [stats.oldest_version for stats in known if stats.oldest_version >= 0]
+    return {
+        "transitions": float(fleet.clock.total),
+        "adds_per_second": fleet.clock.total / seconds,
+        "wire_bytes_per_transition": sum(stats.wire_bytes for stats in known) / added,
+        "waiting_for_collectors": fleet.waited / seconds,
+        "waiting_for_samples": (fleet.client.waited if fleet.client is not None else 0.0) / seconds,
+        "policy_lag": float(fleet.version - min(oldest)) if oldest else 0.0,
+        "lost": float(fleet.clock.lost),
+        "duplicates": float(sum(stats.duplicates for stats in known)),
+    }
 
 
 @dataclass(frozen=True)
@@ -37,7 +61,7 @@ class FleetStatus:
         """
         crew = fleet.collectors
         shards = () if fleet.shards is None else tuple(fleet.shards.stats)
-        return cls(shards, tuple(crew.progress), tuple(crew.incarnations), fleet.figures(), tuple(fleet.events))
+        return cls(shards, tuple(crew.progress), tuple(crew.incarnations), figures_of(fleet), tuple(fleet.events))
 
     def __str__(self) -> str:
         lines = ["shard      replaced      added       held   of    wire bytes  twice"]

@@ -1,0 +1,167 @@
+"""Nodes of Ray's on one machine, shards on them, and what they cost."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+
+
+_FLUSHED = 1.5  # seconds after which Ray has told its head node of everything that was called
+
+
+class Nodes(NamedTuple):
+    """The node of the learner, and another one."""
+
+    here: str
+    there: str
+
+
+@contextmanager
+def two_nodes(object_store: int = 400_000_000) -> Iterator[Nodes]:
+    """
+    Start two nodes.
+
+    :param object_store: Bytes of the store of each
+    :return: The nodes
+    """
+    import ray
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 2, "object_store_memory": object_store}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        cluster.add_node(**node)
+        ray.init(address=cluster.address, log_to_driver=False)
+        here = ray.get_runtime_context().get_node_id()
+        yield Nodes(here, next(each["NodeID"] for each in ray.nodes() if each["NodeID"] != here))
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def start_shard(schema: Any, arguments: Mapping[str, Any], node: str) -> tuple[Any, int]:
+    """
+    Start a shard.
+
+    :param schema: What blocks look like
+    :param arguments: What ``Shard`` takes
+    :param node: Where
+    :return: The actor and its process
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from sb3_extra_buffers.distributed.actors import ShardActor
+    from sb3_extra_buffers.distributed.ray_transport import SHARD_GROUPS, call_actor
+
+    where = NodeAffinitySchedulingStrategy(node, soft=False)
+    make = ray.remote(num_cpus=0, concurrency_groups=SHARD_GROUPS, scheduling_strategy=where)(ShardActor)
+    actor = make.remote(schema.to_json(), dict(arguments), None)
+    return actor, ray.get(call_actor(actor, "describe"), timeout=120).pid
+
+
+def add_blocks(actors: Sequence[Any], blocks: Sequence[bytes], at_once: int = 8) -> None:
+    """
+    Send blocks to shards in turn.
+
+    :param actors: The shards
+    :param blocks: The blocks
+    :param at_once: Blocks for each that are on their way at once
+    """
+    import ray
+
+    from sb3_extra_buffers.distributed.ray_transport import call_actor
+
+    whose = [(actors[number % len(actors)], block) for number, block in enumerate(blocks)]
+    for first in range(0, len(whose), at_once * len(actors)):
+        some = whose[first : first + at_once * len(actors)]
+        ray.get([call_actor(actor, "add", block, group="write") for actor, block in some], timeout=120)
+
+
+def cpu_seconds(pid: int) -> float:
+    """
+    Tell what processor time a process has taken, all its threads together.
+
+    :param pid: Its number
+    :return: Seconds, to the nanosecond
+    """
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+def own_network() -> bool:
+    """
+    Give this process and those that it starts a loopback interface of their own.
+
+    :return: Whether that was allowed; otherwise they share it with all others
+    """
+    try:
+        if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK) != 0:
+            return False
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True, capture_output=True)
+    except (AttributeError, OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def limit_network(megabits: int) -> bool:
+    """
+    Make the loopback interface as slow as a cable.
+
+    :param megabits: Megabits a second
+    :return: Whether that was possible
+    """
+    rate = ["rate", f"{megabits}mbit", "burst", "256kb", "latency", "400ms"]
+    try:
+        subprocess.run(["tc", "qdisc", "replace", "dev", "lo", "root", "tbf", *rate], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def loopback_bytes() -> int:
+    """
+    Count what has gone over the loopback interface.
+
+    :return: Bytes, each once
+    """
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    return next(int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:"))
+
+
+def message_bytes(message: Any) -> int:
+    """
+    Tell how large a message is when Ray has serialised it.
+
+    :param message: The message
+    :return: Bytes, without what Ray puts around it
+    """
+    from ray._private.worker import global_worker
+
+    return int(global_worker.get_serialization_context().serialize(message).total_bytes)
+
+
+def count_bytes(call: Callable[[], Any], times: int, idle: float = 0.0) -> float:
+    """
+    Count what calls put on the loopback interface.
+
+    :param call: The call, which waits for its answer
+    :param times: How often
+    :param idle: Bytes a second that are there without it
+    :return: Bytes of one
+    """
+    for _ in range(3):
+        call()
+    time.sleep(_FLUSHED)
+    before, since = loopback_bytes(), time.perf_counter()
+    for _ in range(times):
+        call()
+    time.sleep(_FLUSHED)
+    return (loopback_bytes() - before - idle * (time.perf_counter() - since)) / times
