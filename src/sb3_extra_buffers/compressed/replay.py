@@ -18,7 +18,7 @@ from sb3_extra_buffers.compressed.arguments import explain_step
 from sb3_extra_buffers.compressed.base import TableBuffer
 from sb3_extra_buffers.compressed.files import WHERE
 from sb3_extra_buffers.compressed.options import REPLAY_DEFAULTS, REPLAY_DESCRIPTIONS
-from sb3_extra_buffers.compressed.rings import RingOnDisk
+from sb3_extra_buffers.compressed.rings import RingOnDisk, tell_of_copy
 from sb3_extra_buffers.storage._core import PlainColumn
 
 if TYPE_CHECKING:
@@ -99,6 +99,11 @@ class TableReplay(TableBuffer):
         state = super()._state_to_save()
         state.pop("_ring", None)  # a copy is no second writer
         return state
+
+    def _take_saved_state(self, state: dict[str, Any]) -> None:
+        super()._take_saved_state(state)
+        if self._options.get("storage_dir") is not None:
+            tell_of_copy(self._options["storage_dir"])
 
     def _plain_columns(self) -> dict[str, PlainColumn]:
         names = ("rewards", "dones", "timeouts")

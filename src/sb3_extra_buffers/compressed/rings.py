@@ -33,6 +33,19 @@ _MOST_BEHIND = 64 << 20  # bytes of full chunks that are not written yet, before
 _log = logging.getLogger(__name__)
 
 
+def tell_of_copy(path: Any) -> None:
+    """
+    Say that a copy of a ring on disk is in memory: ``load_replay_buffer`` puts one in the place of the ring.
+
+    :param path: The ring's directory
+    """
+    _log.warning(
+        "This copy of the buffer with storage_dir %s is in memory only: nothing that is added to it is written there. A ring "
+        "goes on by itself with what is in storage_dir, and does not need load_replay_buffer().",
+        path,
+    )
+
+
 class RingOnDisk:
     """
     Keeps a directory up to date with a buffer, on a thread of its own.
@@ -166,13 +179,7 @@ class RingOnDisk:
             finally:
                 self._end()
             if buffer is not None:
-                _log.warning(
-                    "The buffer with storage_dir %s was deleted: its %d rows are there, and no more are written to it. If "
-                    "load_replay_buffer() has put another buffer in its place, that one is in memory only; a ring goes on by "
-                    "itself with what is in storage_dir, without that call. close() says that this is meant.",
-                    self.path,
-                    buffer.size(),
-                )
+                _log.info("The buffer with storage_dir %s was deleted; its %d rows are there", self.path, buffer.size())
 
     def _stop(self) -> None:
         self._stops = True
