@@ -105,7 +105,7 @@ def add_vizdoom_options(parser: argparse.ArgumentParser, scenario: str = "defend
     """
     parser.add_argument("--scenario", default=scenario, help="scenario that comes with ViZDoom, or a .cfg file")
     parser.add_argument("--reward-scale", type=float, default=1.0, help="multiply rewards by this for the network")
-    parser.add_argument("--observe", choices=("mask", "rgb", "gray"), default="mask", help="what the agent sees")
+    parser.add_argument("--observe", choices=("mask", "rgb", "gray", "both"), default="mask", help="what the agent sees")
 
 
 def vec_env_class(args: argparse.Namespace) -> type[VecEnv]:

@@ -1,9 +1,10 @@
 """
-PPO on Doom: learn to defend the center of a room, from the picture or from a semantic segmentation mask.
+PPO on Doom: learn to defend the center of a room, from the picture, from a semantic segmentation mask, or from both.
 
   python examples/example_ppo_vizdoom.py                          masks, the default compression method
   python examples/example_ppo_vizdoom.py --method rle-jit         masks, run lengths
   python examples/example_ppo_vizdoom.py --observe rgb            pictures
+  python examples/example_ppo_vizdoom.py --observe both           a Dict of both
   python examples/example_ppo_vizdoom.py --buffer sb3             with SB3's own buffer
   python examples/example_ppo_vizdoom.py evaluate                 play 20 episodes with the best model
   python examples/example_ppo_vizdoom.py watch                    write a video of it
@@ -21,7 +22,7 @@ from pathlib import Path
 import common
 from stable_baselines3 import PPO
 
-from sb3_extra_buffers.compressed import CompressedRolloutBuffer
+from sb3_extra_buffers.compressed import CompressedDictRolloutBuffer, CompressedRolloutBuffer
 from sb3_extra_buffers.training_utils.vizdoom import make_env
 
 
@@ -41,11 +42,11 @@ def main(arguments=None):
 
     buffer = {}
     if args.buffer == "compressed":
-        buffer["rollout_buffer_class"] = CompressedRolloutBuffer
+        buffer["rollout_buffer_class"] = CompressedDictRolloutBuffer if args.observe == "both" else CompressedRolloutBuffer
         buffer["rollout_buffer_kwargs"] = {"compression_method": args.method}
 
     model = PPO(
-        "CnnPolicy",
+        "MultiInputPolicy" if args.observe == "both" else "CnnPolicy",
         games(args.envs, args.seed),
         n_steps=128,
         batch_size=256,

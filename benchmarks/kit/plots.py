@@ -256,3 +256,109 @@ def plot_learning(row: Mapping[str, Any], path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160)
         plt.close(figure)
+
+
+def _running_mean(episodes: Sequence[Sequence[float]], window: int, grid: Any) -> Any:
+    """Mean score of the last ``window`` episodes at each step of ``grid``; NaN before the first."""
+    steps, scores = np.array([line[0] for line in episodes]), np.array([line[1] for line in episodes], float)
+    sums = np.concatenate([[0.0], np.cumsum(scores)])
+    until = np.searchsorted(steps, grid, side="right")
+    since = np.maximum(until - window, 0)
+    with np.errstate(invalid="ignore"):
+        return (sums[until] - sums[since]) / (until - since)
+
+
+def plot_long_runs(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+    """
+    Plot the long training runs: Doom, Pong and MsPacman, each into a file of its own.
+
+    :param runs: What was read from the log of each run
+    :param folder: Where to
+    """
+    plots = {"long_run_doom": _plot_doom, "long_run_pong": _plot_pong, "long_run_mspacman": _plot_mspacman}
+    with plt.rc_context(_STYLE):
+        for name, plot in plots.items():
+            chosen = {run: row for run, row in runs.items() if run.startswith(name.rpartition("_")[2])}
+            if any(row["episodes"] for row in chosen.values()):
+                figure = plot(chosen)
+                figure.savefig(folder / f"{name}.png", dpi=160)
+                plt.close(figure)
+
+
+def _plot_doom(runs: Mapping[str, Mapping[str, Any]]) -> Any:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), layout="constrained", width_ratios=(2, 1))
+    names = {"mask": "masks", "rgb": "RGB", "both": "both"}
+    sizes = []
+    for (view, name), colour in zip(names.items(), (BLUE, ORANGE, RED), strict=True):
+        seeds = [row for run, row in runs.items() if run.startswith(f"doom-{view}-") and row["episodes"]]
+        if not seeds:
+            continue
+        end = min(row["steps"] for row in seeds)
+        grid = np.linspace(0, end, 200)[10:]
+        curves = np.array([_running_mean(row["episodes"], 50, grid) for row in seeds])
+        left.plot(grid / 1e3, curves.mean(axis=0), color=colour, lw=2, label=f"{name}, {len(seeds)} seeds")
+        left.fill_between(grid / 1e3, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, lw=0)
+        full = [line for row in seeds for line in row["memory"]]
+        sizes.append((name, np.median([line[2] for line in full]) / 1e6, np.median([line[3] for line in full]) / 1e6))
+    left.set(title="PPO on Doom, defend the center", xlabel="thousand steps", ylabel="score, mean of 50 episodes")
+    left.legend(frameon=False, fontsize=9, loc="lower right")
+    left.set_xlim(0, None)
+    left.grid(color="#E4E4E4", lw=0.8)
+    places = np.arange(len(sizes))
+    for shift, column, colour, name in ((-0.2, 1, GREY, "SB3"), (0.2, 2, BLUE, "ours")):
+        bars = right.bar(places + shift, [size[column] for size in sizes], 0.38, color=colour, label=name)
+        right.bar_label(bars, fmt="%.2g", fontsize=8)
+    right.set(yscale="log", title="rollout buffer, 1,024 steps", ylabel="MB")
+    right.set_xticks(places, [size[0] for size in sizes])
+    right.legend(frameon=False, fontsize=9)
+    right.margins(y=0.15)
+    return figure
+
+
+def _plot_pong(runs: Mapping[str, Mapping[str, Any]]) -> Any:
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    looks = {"pong-sb3": (ORANGE, 7, 0.55, "SB3's buffer"), "pong": (BLUE, 2, 1.0, "compressed buffer")}
+    for run, (colour, width, alpha, name) in looks.items():
+        if run in runs:
+            grid = np.linspace(0, runs[run]["steps"], 400)
+            axes.plot(
+                grid / 1e6, _running_mean(runs[run]["episodes"], 50, grid), color=colour, lw=width, alpha=alpha, label=name
+            )
+    points = runs["pong"]["evaluations"] if "pong" in runs else []
+    if points:
+        means = [np.mean(scores) for _, scores in points]
+        axes.plot([step / 1e6 for step, _ in points], means, "o", color=RED, ms=5, label="evaluation, 20 episodes")
+    axes.set(title="PPO on Pong, published settings", xlabel="million steps", ylabel="score, mean of 50 episodes")
+    axes.set_xlim(0, None)
+    axes.grid(color="#E4E4E4", lw=0.8)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    return figure
+
+
+def _plot_mspacman(runs: Mapping[str, Mapping[str, Any]]) -> Any:
+    figure, (score, memory) = plt.subplots(2, 1, figsize=(7.5, 5.4), layout="constrained", sharex=True)
+    row = runs["mspacman"]
+    grid = np.linspace(0, row["steps"], 400)
+    score.plot(grid / 1e3, _running_mean(row["episodes"], 50, grid), color=BLUE, lw=2, label="training, mean of 50 episodes")
+    points = row["evaluations"]
+    if points:
+        score.plot(
+            [s / 1e3 for s, _ in points],
+            [np.mean(v) for _, v in points],
+            "o",
+            color=RED,
+            ms=5,
+            label="evaluation, 20 episodes",
+        )
+    score.set(title="DQN on MsPacman, replay buffer of 1,000,000", ylabel="score")
+    score.legend(frameon=False, fontsize=9, loc="upper left")
+    steps = [line[0] / 1e3 for line in row["memory"]]
+    memory.plot(steps, [line[1] / 1e6 for line in row["memory"]], color=BLUE, lw=2, label="whole process")
+    memory.plot(steps, [line[3] / 1e6 for line in row["memory"]], color=ORANGE, lw=2, label="observations in the buffer")
+    memory.set(xlabel="thousand steps", ylabel="MB")
+    memory.set_ylim(0, None)
+    memory.legend(frameon=False, fontsize=9, loc="upper left")
+    for axes in (score, memory):
+        axes.set_xlim(0, None)
+        axes.grid(color="#E4E4E4", lw=0.8)
+    return figure

@@ -106,6 +106,21 @@ def test_classes_are_told_apart() -> None:
     assert min(MASK_VALUES.values()) == MASK_VALUES["wall"] == 0 and max(MASK_VALUES.values()) == 255
 
 
+def test_both_views_are_those_that_each_shows_alone(doom: Any) -> None:
+    envs = {view: doom("basic", observe=view, shrink=2) for view in ("both", "rgb", "mask")}
+    seen = {view: [env.reset(seed=3)[0]] for view, env in envs.items()}
+    for step in range(100):
+        for view, env in envs.items():
+            obs, *_, terminated, truncated, _ = env.step(step % 3)
+            seen[view].append(obs)
+            if terminated or truncated:
+                seen[view].append(env.reset()[0])
+    for both, rgb, mask in zip(*seen.values(), strict=True):
+        assert envs["both"].observation_space.contains(both)
+        np.testing.assert_array_equal(both["rgb"], rgb)
+        np.testing.assert_array_equal(both["mask"], mask)
+
+
 def test_shrinking_averages_pictures_and_thins_out_masks(doom: Any) -> None:
     whole, half = doom("basic"), doom("basic", shrink=2)
     picture, small = whole.reset(seed=3)[0], half.reset(seed=3)[0]
@@ -195,7 +210,7 @@ def test_buttons_that_take_an_amount_are_left_out(doom: Any) -> None:
     [
         ({"scenario": "basics"}, ValueError, "no scenario 'basics'; it has: basic, .*take_cover"),
         ({"scenario": "missing/own.cfg"}, FileNotFoundError, "missing/own.cfg"),
-        ({"observe": "depth"}, ValueError, "observe must be one of 'rgb', 'gray', 'mask', 'labels', not 'depth'"),
+        ({"observe": "depth"}, ValueError, "observe must be one of 'rgb', 'gray', 'mask', 'labels', 'both', not 'depth'"),
         ({"resolution": (80, 60)}, ValueError, "cannot render 80x60"),
         ({"shrink": 7}, ValueError, "shrink must divide both 160 and 120, got 7"),
         ({"shrink": 0}, ValueError, "shrink must divide"),

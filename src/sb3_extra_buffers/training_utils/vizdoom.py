@@ -42,10 +42,13 @@ _CLASS_OF_CATEGORY = {
 }
 # In the labels buffer everything that is no object has one of two values: walls 0, floors and ceilings 1.
 _FLOOR = 1
-_KINDS = {"rgb": 3, "gray": 1, "mask": 1, "labels": 1}
+_CHANNELS = {"rgb": 3, "gray": 1, "mask": 1, "labels": 1}
+# What each choice of `observe` shows; several views make a Dict observation.
+_VIEWS = {**{name: (name,) for name in _CHANNELS}, "both": ("rgb", "mask")}
 _PICTURES = ("rgb", "gray")
 
 Array = np.ndarray[Any, np.dtype[np.uint8]]
+Observation = Array | dict[str, Array]
 
 
 def _import_vizdoom() -> ModuleType:
@@ -76,7 +79,7 @@ def _config_of(scenario: str) -> Path:
     return path
 
 
-class VizdoomEnv(gym.Env[Array, np.int64]):
+class VizdoomEnv(gym.Env[Observation, np.int64]):
     """
     One game of Doom. It is made of plain values, so a factory for ``SubprocVecEnv`` is ``partial(VizdoomEnv, ...)``.
 
@@ -88,7 +91,8 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
 
     :param scenario: Name of a scenario that comes with ViZDoom, for example ``"basic"``, or the path of a ``.cfg`` file
     :param observe: ``"rgb"`` for the picture, ``"gray"`` for the same in ViZDoom's shades of gray, ``"mask"`` for a class for
-        each pixel (``MASK_VALUES``), ``"labels"`` for ViZDoom's labels buffer as it is
+        each pixel (``MASK_VALUES``), ``"labels"`` for ViZDoom's labels buffer as it is, ``"both"`` for a Dict of ``"rgb"`` and
+        ``"mask"``
     :param resolution: Width and height that ViZDoom renders; (160, 120) is the smallest
     :param shrink: Factor by which to shrink the width and height of observations; pictures are averaged, masks subsampled
     :param frame_skip: Game tics per step; there are 35 in a second
@@ -114,8 +118,8 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
             raise ValueError(
                 f"ViZDoom cannot render {width}x{height}; use for example 160x120, 320x240 or 640x480, and shrink it"
             )
-        if observe not in _KINDS:
-            raise ValueError(f"observe must be one of {', '.join(map(repr, _KINDS))}, not {observe!r}")
+        if observe not in _VIEWS:
+            raise ValueError(f"observe must be one of {', '.join(map(repr, _VIEWS))}, not {observe!r}")
         if shrink < 1 or width % shrink or height % shrink:
             raise ValueError(f"shrink must divide both {width} and {height}, got {shrink}")
         if frame_skip < 1:
@@ -137,13 +141,16 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
         pressed = [i for i, button in enumerate(buttons) if not vizdoom.is_delta_button(button)]
         self._presses = [[float(i == button) for i in range(len(buttons))] for button in pressed]
 
-        shape = (height // shrink, width // shrink, _KINDS[observe])
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        boxes = {
+            view: spaces.Box(0, 255, (height // shrink, width // shrink, _CHANNELS[view]), np.uint8)
+            for view in _VIEWS[observe]
+        }
+        self.observation_space: spaces.Space[Any] = spaces.Dict({**boxes}) if len(boxes) > 1 else boxes[observe]
         self.action_space = spaces.Discrete(len(self._presses))
-        self._last: Array = np.zeros(shape, np.uint8)
+        self._last: dict[str, Array] = {view: np.zeros(box.shape, np.uint8) for view, box in boxes.items()}
         self._screen: Array = np.zeros((height, width, 3), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """
         Begin an episode.
 
@@ -162,7 +169,7 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
                 self.game.init()
         return self._look(), {}
 
-    def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """
         Press one button for as many tics as ``frame_skip`` says.
 
@@ -174,27 +181,32 @@ class VizdoomEnv(gym.Env[Array, np.int64]):
         timeout = over and bool(self.game.is_episode_timeout_reached()) and not self.game.is_player_dead()
         return self._look(), reward, over and not timeout, timeout, {}
 
-    def _look(self) -> Array:
+    def _look(self) -> Observation:
         state = self.game.get_state()
-        if state is None:  # the game is over
-            return self._last.copy()
-        self._screen = state.screen_buffer
+        if state is not None:  # the game goes on
+            self._screen = state.screen_buffer
+            self._last = {view: np.array(self._view(view, state)) for view in _VIEWS[self.observe]}
+        if self.observe in self._last:
+            return self._last[self.observe].copy()
+        return {view: frame.copy() for view, frame in self._last.items()}
+
+    def _view(self, view: str, state: Any) -> Array:
         k = self.shrink
-        if self.observe in _PICTURES:
-            frame = state.screen_buffer if state.screen_buffer.ndim == 3 else state.screen_buffer[..., None]
+        if view in _PICTURES:
+            frame: Array = state.screen_buffer if state.screen_buffer.ndim == 3 else state.screen_buffer[..., None]
             if k > 1:
-                height, width, channels = self.observation_space.shape or ()
-                frame = frame.reshape(height, k, width, k, channels).mean(axis=(1, 3)).astype(np.uint8)
-        else:
-            frame = state.labels_buffer[k // 2 :: k, k // 2 :: k, None]
-            if self.observe == "mask":
-                value_of = np.zeros(256, np.uint8)
-                value_of[_FLOOR] = MASK_VALUES["floor"]
-                for label in state.labels:
-                    value_of[label.value] = MASK_VALUES[_CLASS_OF_CATEGORY.get(label.object_category, "other")]
-                frame = value_of[frame]
-        self._last = np.array(frame)
-        return self._last.copy()
+                height, width, channels = frame.shape
+                blocks = frame.reshape(height // k, k, width // k, k, channels)
+                frame = blocks.mean(axis=(1, 3)).astype(np.uint8)
+            return frame
+        frame = state.labels_buffer[k // 2 :: k, k // 2 :: k, None]
+        if view == "mask":
+            value_of = np.zeros(256, np.uint8)
+            value_of[_FLOOR] = MASK_VALUES["floor"]
+            for label in state.labels:
+                value_of[label.value] = MASK_VALUES[_CLASS_OF_CATEGORY.get(label.object_category, "other")]
+            frame = value_of[frame]
+        return frame
 
     def render(self) -> Array:
         """
