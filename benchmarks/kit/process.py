@@ -156,7 +156,10 @@ def digest(tensors: Iterable[Any]) -> str:
 
 
 def run_in_turns(
-    program: str, jobs: Mapping[str, Mapping[str, Any]], env: Mapping[str, str] | None = None
+    program: str,
+    jobs: Mapping[str, Mapping[str, Any]],
+    env: Mapping[str, str] | None = None,
+    pythons: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """
     Run several sides at once, each in a fresh process, but only one of them at a time works: each until it calls
@@ -165,12 +168,14 @@ def run_in_turns(
     :param program: Name of the benchmark program, which is called with ``--worker``
     :param jobs: By side what it shall do
     :param env: Environment variables to add
+    :param pythons: By side the interpreter that runs it, if not this one
     :return: By side what it reported, as ``run_worker`` has it
     """
     others = OtherLoad()
     sides: dict[str, subprocess.Popen[str]] = {}
     for side, job in jobs.items():
-        command = [sys.executable, str(BENCHMARKS / f"{program}.py"), "--worker", json.dumps(job)]
+        python = (pythons or {}).get(side, sys.executable)
+        command = [python, str(BENCHMARKS / f"{program}.py"), "--worker", json.dumps(job)]
         sides[side] = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env={**os.environ, **(env or {})}
         )
