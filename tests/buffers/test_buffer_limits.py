@@ -123,7 +123,7 @@ print(message)
 def test_the_end_of_memory_is_a_memory_error(method: str) -> None:
     """It says what was asked for. Everything stored stays, and with memory there again, so does the buffer."""
     program = f"METHOD = {method!r}\n{OUT_OF_MEMORY}"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
     asked_for = re.search(r"([\d,]+) bytes", run.stdout)
     assert asked_for is not None, run.stdout

@@ -198,7 +198,7 @@ def test_the_warning_comes_once_in_a_process() -> None:
         "        cls(10, spaces.Box(0, 255, (1, 30, 30), np.uint8), spaces.Discrete(2), 'cpu')\n"
         "print(sum('not with 9.1.0' in str(warning.message) for warning in caught))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.strip() == "1", done.stdout + done.stderr
 
 

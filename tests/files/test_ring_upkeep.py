@@ -40,7 +40,7 @@ def add_noise(buffer: Any, rows: int, rng: np.random.Generator) -> None:
 
 
 def wait_for(true: Any) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 600
     while not true():
         assert time.monotonic() < until, "it never happens"
         time.sleep(0.01)
