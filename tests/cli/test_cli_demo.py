@@ -146,6 +146,25 @@ def test_each_difference_counts() -> None:
     assert not any(case.all_identical for case in different)
 
 
+def test_the_smallest_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """So few rows that a quarter of them is none."""
+    options = [
+        "--game",
+        "pong",
+        "--size",
+        "64",
+        "--n-envs",
+        "32",
+        "--train-steps",
+        "64",
+        "--no-plot",
+        "--output",
+        str(tmp_path),
+    ]
+    assert main(["demo", *options]) == 0
+    assert "64 transitions" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("ratio", [0.1, 0.97, 3.0])
 def test_any_figures_can_be_drawn(ratio: float, tmp_path: Path) -> None:
     from sb3_extra_buffers.cli.demo.plot import draw

@@ -107,9 +107,10 @@ def find_source(options: argparse.Namespace) -> Source:
 
     hush()
     path = Path(options.source)
-    if path.is_file():
+    # Names of environments have no suffix: a file without one is meant only if it begins as a recording does.
+    if path.is_file() and (path.suffix or path.open("rb").read(2) == b"PK"):
         return Source(Environments(path.name, 1, options.stack), path)
-    if path.suffix == ".rec" or path.is_dir():
+    if path.suffix == ".rec":
         raise UsageError(f"there is no recording {path}")
     env_id = find_environment(options.source)
     stack = options.stack if options.stack is not None else default_stack(env_id)

@@ -47,7 +47,7 @@ class Plan:
     @property
     def rows_played(self) -> int:
         """A quarter more than fits, so that a full ring is measured too."""
-        return self.rows + self.rows // 4
+        return self.rows + max(1, self.rows // 4)
 
     @property
     def played(self) -> int:
