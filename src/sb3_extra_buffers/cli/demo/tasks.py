@@ -116,6 +116,7 @@ def fill(plan: Plan, buffer_class: type[ReplayBuffer], buffer_kwargs: dict[str, 
         start = time.perf_counter_ns()
         buffer.sample(BATCH_SIZE)
         sample_times.append(time.perf_counter_ns() - start)
+        report(plan.played)  # the other side may have its turn
     games.close()
     return Filling(
         played_digest=played.hexdigest(),
