@@ -162,7 +162,7 @@ def test_wrong_options(tmp_path: Path) -> None:
         make("plain", 0, storage_dir=str(tmp_path / "mine"))
     with pytest.raises(TypeError, match="storage_dir"):
         CompressedRolloutBuffer(10, IMAGE, KINDS["plain"][0]().action_space, storage_dir="x")  # type: ignore[call-arg]
-    assert [parse_bytes(given) for given in (None, 5, "5", "2GB", "1.5 k", "3MiB")] == [None, 5, 5, 2 << 30, 1536, 3 << 20]
+    assert [parse_bytes(given) for given in (None, 5, "5", "2GB", "1.5 k", "3MiB")] == [None, 5, 5, 2 * 10**9, 1500, 3 << 20]
 
 
 def test_a_reset_is_followed(tmp_path: Path) -> None:
