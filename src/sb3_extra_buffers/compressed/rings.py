@@ -116,6 +116,7 @@ class RingOnDisk:
             saved = SavedDirectory(self.path, self._disk)
             self._compare(saved.body, moment.body)
             fill_buffer(buffer, saved)
+            self._state = Replacement.of(saved)
             self._mapped = {chunk[0] for said in saved.body["frames"] for chunk in said["chunks"]}
             self._memory.note(saved)
             added = saved.body.get("added")

@@ -22,6 +22,10 @@ MOST_MANIFEST = 1 << 28
 """Bytes that it may have."""
 
 
+class NotAManifestError(StorageError):
+    """A file is no manifest of ours, or the beginning of one is damaged."""
+
+
 class Part(NamedTuple):
     """Where in the packs some bytes are."""
 
@@ -52,7 +56,9 @@ def unpack_manifest(data: bytes, where: str) -> dict[str, Any]:
     :return: What it says; magic, version and checksum are right, the rest may be anything
     """
     if b'"magic":"%s"' % _MAGIC.encode() not in data[:64]:
-        raise StorageError(f"{where} is not the manifest of a saved buffer, or is damaged; load another copy of the directory")
+        raise NotAManifestError(
+            f"{where} is not the manifest of a saved buffer, or is damaged; load another copy of the directory"
+        )
     end = _END.fullmatch(data[-_END_BYTES:])
     if end is None or int(end[1], 16) != checksum(data[:-_END_BYTES]):
         raise StorageError(f"{where} is damaged: its checksum is wrong; load another copy of the directory")

@@ -128,10 +128,11 @@ class CheckpointFolder:
     :param path: The folder; it is made if it is not there
     :param keep: How many checkpoints to keep
     :param disk: The disk that it is on
+    :param damaged: Checkpoints that cannot be read, as paths without links; they are not counted
     """
 
-    def __init__(self, path: str, keep: int, disk: Disk = DISK) -> None:
-        self.path, self.keep, self.disk = path, keep, disk
+    def __init__(self, path: str, keep: int, disk: Disk = DISK, damaged: frozenset[str] = frozenset()) -> None:
+        self.path, self.keep, self.disk, self._damaged = path, keep, disk, damaged
         self._lock: int | None = None
         self.is_open = False
         """Whether checkpoints may be written now."""
@@ -197,20 +198,29 @@ class CheckpointFolder:
             return self._write(said, contents, buffer)
 
     def _write(self, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None) -> int:
-        before = checkpoints_in(self.path, self.disk)
+        before = next((checkpoint.path for checkpoint, is_good in self._checkpoints() if is_good), None)
         number = 1 + max([checkpoint.number for checkpoint in _all_in(self.path, self.disk)], default=0)
         path = os.path.join(self.path, f"checkpoint-{number:06d}")
         self.disk.make_folder(path)
         try:
-            written = self._fill(path, said, contents, buffer, before[0].path if before else None)
+            written = self._fill(path, said, contents, buffer, before)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._clear(path)
             raise
         with contextlib.suppress(OSError):  # one too many does no harm, and the next one tries again
-            for checkpoint in checkpoints_in(self.path, self.disk)[self.keep :]:
-                self._clear(checkpoint.path)
+            kept = 0
+            for checkpoint, is_good in self._checkpoints():
+                if kept == self.keep:
+                    self._clear(checkpoint.path)
+                else:
+                    kept += is_good
         return written
+
+    def _checkpoints(self) -> list[tuple[Checkpoint, bool]]:
+        """Complete ones, the newest one first, and whether they can be read as far as is known."""
+        found = checkpoints_in(self.path, self.disk)
+        return [(checkpoint, os.path.realpath(checkpoint.path) not in self._damaged) for checkpoint in found]
 
     def _fill(
         self, path: str, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None, before: str | None
