@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -250,8 +251,12 @@ def test_steps_that_start_at_zero_again_are_a_mistake(run: Path) -> None:
 class Break(BaseCallback):
     """Somebody presses Ctrl-C."""
 
+    def __init__(self, after: int = 150) -> None:
+        super().__init__()
+        self.after = after
+
     def _on_step(self) -> bool:
-        if self.num_timesteps > 150:
+        if self.num_timesteps > self.after:
             raise KeyboardInterrupt
         return True
 
@@ -265,6 +270,42 @@ def test_a_training_that_was_broken_off_can_be_resumed_in_the_same_process(run: 
     assert again.num_timesteps >= 144
     again.learn(16, callback=ResumableCheckpoint(run), reset_num_timesteps=False)
     assert resume(run, env=walks()).num_timesteps == again.num_timesteps
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["forgotten", "shown"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_in_a_notebook_and_the_cell_again(tmp_path: Path, times: int, is_kept: bool) -> None:
+    """What a cell has made is garbage once it runs again, or is held by the traceback that the notebook shows."""
+    handles = open_handles()
+    shown: list[BaseException] = []
+    for number in range(1, times + 1):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            cell(tmp_path, 150 + 50 * number, Break(150 + 50 * (number - 1)))
+        if is_kept:
+            shown.append(caught.value)
+        del caught
+        gc.collect()
+    assert cell(tmp_path, 400) >= 400
+    shown.clear()
+    gc.collect()
+    assert open_handles() == handles
+    assert resume(tmp_path, env=walks()).num_timesteps >= 400
+
+
+def cell(path: Path, steps: int, *callbacks: BaseCallback) -> int:
+    """What people write in a notebook."""
+    try:
+        model = resume(path, env=walks())
+    except FileNotFoundError:
+        model = dqn()
+    model.learn(
+        steps - model.num_timesteps, callback=[ResumableCheckpoint(path, every=40), *callbacks], reset_num_timesteps=False
+    )
+    return int(model.num_timesteps)
+
+
+def open_handles() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
 def test_another_folder_is_fine(run: Path, tmp_path: Path) -> None:

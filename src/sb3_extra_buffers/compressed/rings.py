@@ -18,7 +18,7 @@ from sb3_extra_buffers.compressed.ring_memory import MappedMemory, parse_bytes
 from sb3_extra_buffers.compressed.saved_spaces import make_space
 from sb3_extra_buffers.storage._core import BLOCK_ROWS, Chunk
 from sb3_extra_buffers.storage.directory import Replacement, SavedDirectory
-from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
+from sb3_extra_buffers.storage.disk import DISK, Disk, Handle, folder_path
 from sb3_extra_buffers.storage.manifests import MANIFEST
 
 DURABILITIES = ("chunk", "full")
@@ -94,7 +94,7 @@ class RingOnDisk:
 
     # -- beginning and end --------------------------------------------------------------------------------------------------
 
-    def _disk_lock(self) -> int | None:
+    def _disk_lock(self) -> Handle | None:
         with contextlib.suppress(FileExistsError):
             self._disk.make_folder(self.path)
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sb3_extra_buffers.storage._core import Mapping as MappedFile
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path, read_bytes, read_whole, write_all
+from sb3_extra_buffers.storage.disk import DISK, Disk, Handle, folder_path, read_bytes, read_whole, write_all
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.manifests import (
     MANIFEST,
@@ -198,7 +198,8 @@ class Replacement:
     What is new goes to packs that are synced before the manifest that names them, and the manifest is synced before it takes
     the place of the old one; packs that no manifest names any more are removed after that. So whenever a process or a machine
     stops, one of the two states is there. A part that the old state has under the same name is not written again, if its
-    checksum is right: what this process has neither written nor read may be damaged. A pack of which less than half still counts is written anew, so a directory takes at most twice what is in it.
+    checksum is right: what this process has neither written nor read may be damaged. A pack of which less than half still
+    counts is written anew, so a directory takes at most twice what is in it.
 
     One file for all that is new, as each one that has to be synced takes its time, whatever is in it.
 
@@ -230,9 +231,9 @@ class Replacement:
         self._sizes: dict[str, int] = {}
         self._has_old = self._made_folder = self._replacing = False
         self._written: list[str] = []
-        self._handle: int | None = None
+        self._handle: Handle | None = None
         self._offset = 0
-        self._lock: int | None = None
+        self._lock: Handle | None = None
         self._after, self._held = after, held
         self._there: set[str] = {_OLD}
         self._next = 1
@@ -364,8 +365,8 @@ class Replacement:
         if self._handle is not None:
             self.disk.sync(self._handle)
             self._sizes[self._written[-1]] = self._offset
-            handle, self._handle = self._handle, None
-            self.disk.close(handle)
+            self.disk.close(self._handle)
+            self._handle = None
 
     def _empty_packs(self) -> None:
         """Take what still counts out of packs most of which does not."""
@@ -425,25 +426,27 @@ class Replacement:
             self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if self._handle is not None:
-            with contextlib.suppress(OSError):
-                self.disk.close(self._handle)
-        if self._replacing:
-            # Nobody knows which manifest is on the disk, so the packs of both stay. What can be seen is the old one.
-            with contextlib.suppress(OSError):
-                if self._has_old:
-                    self.disk.replace(os.path.join(self.path, _OLD), os.path.join(self.path, MANIFEST))
-                else:
-                    self.disk.remove(os.path.join(self.path, MANIFEST))
-        elif error is not None:
-            self._remove([*self._written, *([_OLD] if _NEW in self._written else [])])
-            if self._made_folder:
+        try:
+            if self._handle is not None:
                 with contextlib.suppress(OSError):
-                    self.disk.remove_folder(self.path)
-        if self._lock is not None:
-            with contextlib.suppress(OSError):
-                self.disk.close(self._lock)
-            self._lock = None
+                    self.disk.close(self._handle)
+            if self._replacing:
+                # Nobody knows which manifest is on the disk, so the packs of both stay. What can be seen is the old one.
+                with contextlib.suppress(OSError):
+                    if self._has_old:
+                        self.disk.replace(os.path.join(self.path, _OLD), os.path.join(self.path, MANIFEST))
+                    else:
+                        self.disk.remove(os.path.join(self.path, MANIFEST))
+            elif error is not None:
+                self._remove([*self._written, *([_OLD] if _NEW in self._written else [])])
+                if self._made_folder:
+                    with contextlib.suppress(OSError):
+                        self.disk.remove_folder(self.path)
+        finally:
+            if self._lock is not None:
+                with contextlib.suppress(OSError):
+                    self.disk.close(self._lock)
+                self._lock = None
         if isinstance(error, OSError) and error.errno is not None:
             stays = "what was saved there before is still there" if self._has_old else "nothing was saved"
             raise OSError(error.errno, f"saving failed: {error.strerror}; {stays}", self.path) from error
