@@ -332,6 +332,10 @@ def test_what_cannot_be_saved_to(tmp_path: Path, saved: Path) -> None:
         buffer.save(tmp_path / "mine" / "thesis.tex")
     with pytest.raises(FileNotFoundError):
         buffer.save(tmp_path / "no" / "such" / "folder")
+    for name in ("buffer.pkl", "BUFFER.PKL", "buffer.pickle"):
+        with pytest.raises(ValueError, match=r"makes a directory, not a pickle.*save_replay_buffer.*save_to_pkl"):
+            buffer.save(tmp_path / name)
+        assert not (tmp_path / name).exists()
     (tmp_path / "site").mkdir()
     for content in (b"", b'{"name": "my web app", "start_url": "."}', b"\xff" * 100, b'{"magic": "another"}'):
         for beside in ([], ["icon.png"], ["icon.png", "0000000001.pack"], ["manifest.old"]):

@@ -132,11 +132,15 @@ class RingOnDisk:
         self._count(buffer._table.appended)
 
     def _say_what_is_lost(self, buffer: Any, lost: int) -> None:
-        known = "nothing was lost" if lost == 0 else f"{lost} rows that were added after them are lost"
+        transitions = lost * buffer.n_envs
+        known = (
+            "nothing was lost" if lost == 0 else f"{lost} rows ({transitions} transitions) that were added after them are lost"
+        )
         _log.warning(
-            "%s goes on with the %d rows in %s; %s",
+            "%s goes on with the %d rows (%d transitions) in %s; %s",
             type(buffer).__name__,
             buffer.size(),
+            buffer.size() * buffer.n_envs,
             self.path,
             known if lost >= 0 else "how many rows were added after them and are lost is not known",
         )
@@ -180,7 +184,9 @@ class RingOnDisk:
             finally:
                 self._end()
             if buffer is not None:
-                _log.info("The buffer with storage_dir %s was deleted; its %d rows are there", self.path, buffer.size())
+                size = buffer.size()
+                told = self.path, size, size * buffer.n_envs
+                _log.info("The buffer with storage_dir %s was deleted; its %d rows (%d transitions) are there", *told)
 
     def _stop(self) -> None:
         self._stops = True

@@ -326,13 +326,17 @@ class Replacement:
         old = self._old.get(name)
         if old is None or old.size != size:
             return False
-        if self._unread is not None:
-            try:
-                self._unread.read(name)
-            except DamagedFileError:
-                return False
-            self._sizes[old.pack] = self._unread.size_of(old.pack)
+        try:
+            self._check_old(name)
+        except DamagedFileError:
+            return False
         return True
+
+    def _check_old(self, name: str) -> None:
+        if self._unread is not None:
+            self._unread.read(name)
+            pack = self._old[name].pack
+            self._sizes[pack] = self._unread.size_of(pack)
 
     def keep(self, name: str) -> str:
         """
@@ -341,6 +345,7 @@ class Replacement:
         :param name: Its name
         :return: Its name
         """
+        self._check_old(name)
         self._parts[name] = self._old[name]
         return name
 
