@@ -149,6 +149,20 @@ class SavedDirectory:
             raise DamagedFileError(f"{path} is cut short: {name} is missing; {REPAIR}")
         return data
 
+    def stored_bytes(self) -> int:
+        """
+        Count what is there, whatever the manifest says.
+
+        :return: The bytes of all packs
+        """
+        stored = 0
+        for pack in {part.pack for part in self.parts.values()}:
+            with contextlib.suppress(OSError):
+                handle, size = self.disk.open(os.path.join(self.path, pack))
+                self.disk.close(handle)
+                stored += size
+        return stored
+
     def size_of(self, pack: str) -> int:
         """
         Tell the size of a pack from which something was read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sb3_extra_buffers.storage._core import checksum
@@ -103,8 +103,19 @@ def check_parts(body: Mapping[str, Any], where: str) -> dict[str, Part]:
                 break
             found[name] = Part(packs[place], offset, size, expected)
         else:
-            return found
+            if not _overlap(found.values()):
+                return found
     raise StorageError(f"{where} is damaged: it does not say what is where; load another copy of the directory")
+
+
+def _overlap(parts: Iterable[Part]) -> bool:
+    """Whether some bytes would be there several times."""
+    before = Part("", 0, 0, 0)
+    for part in sorted(parts):
+        if part.size and part.pack == before.pack and part.offset < before.offset + before.size:
+            return True
+        before = part if part.size else before
+    return False
 
 
 def is_pack(name: Any) -> bool:
