@@ -18,7 +18,7 @@ from sb3_extra_buffers.compressed.ring_memory import MappedMemory, parse_bytes
 from sb3_extra_buffers.compressed.saved_spaces import make_space
 from sb3_extra_buffers.storage._core import BLOCK_ROWS, Chunk
 from sb3_extra_buffers.storage.directory import Replacement, SavedDirectory
-from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
+from sb3_extra_buffers.storage.disk import DISK, Disk, Handle, folder_path
 from sb3_extra_buffers.storage.manifests import MANIFEST
 
 DURABILITIES = ("chunk", "full")
@@ -94,7 +94,7 @@ class RingOnDisk:
 
     # -- beginning and end --------------------------------------------------------------------------------------------------
 
-    def _disk_lock(self) -> int | None:
+    def _disk_lock(self) -> Handle | None:
         with contextlib.suppress(FileExistsError):
             self._disk.make_folder(self.path)
         try:
@@ -116,6 +116,7 @@ class RingOnDisk:
             saved = SavedDirectory(self.path, self._disk)
             self._compare(saved.body, moment.body)
             fill_buffer(buffer, saved)
+            self._state = Replacement.of(saved)
             self._mapped = {chunk[0] for said in saved.body["frames"] for chunk in said["chunks"]}
             self._memory.note(saved)
             added = saved.body.get("added")
@@ -131,11 +132,15 @@ class RingOnDisk:
         self._count(buffer._table.appended)
 
     def _say_what_is_lost(self, buffer: Any, lost: int) -> None:
-        known = "nothing was lost" if lost == 0 else f"{lost} rows that were added after them are lost"
+        transitions = lost * buffer.n_envs
+        known = (
+            "nothing was lost" if lost == 0 else f"{lost} rows ({transitions} transitions) that were added after them are lost"
+        )
         _log.warning(
-            "%s goes on with the %d rows in %s; %s",
+            "%s goes on with the %d rows (%d transitions) in %s; %s",
             type(buffer).__name__,
             buffer.size(),
+            buffer.size() * buffer.n_envs,
             self.path,
             known if lost >= 0 else "how many rows were added after them and are lost is not known",
         )
@@ -179,7 +184,9 @@ class RingOnDisk:
             finally:
                 self._end()
             if buffer is not None:
-                _log.info("The buffer with storage_dir %s was deleted; its %d rows are there", self.path, buffer.size())
+                size = buffer.size()
+                told = self.path, size, size * buffer.n_envs
+                _log.info("The buffer with storage_dir %s was deleted; its %d rows (%d transitions) are there", *told)
 
     def _stop(self) -> None:
         self._stops = True
