@@ -42,6 +42,16 @@ class Disk:
         """
         os.rmdir(path)
 
+    def identity(self, path: str) -> Any:
+        """
+        Tell a folder from one that takes its place later.
+
+        :param path: Its name
+        :return: What no other folder gives
+        """
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+
     def names_in(self, path: str) -> list[str]:
         """
         List a folder.
@@ -223,10 +233,16 @@ _locks: set[int] = set()
 
 
 def _leave_locks_to_parent() -> None:
-    """In a forked child: a lock is held until the last handle of it is closed, and a child may outlive its parent."""
-    for handle in _locks:
-        with contextlib.suppress(OSError):
-            os.close(handle)
+    """
+    In a forked child: a lock is held until the last handle of it is closed, and a child may outlive its parent.
+
+    The numbers stay taken, as what has locked will close them: by then they could be files of somebody else.
+    """
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_RDONLY | _FLAGS)
+        for handle in _locks:
+            os.dup2(null, handle, inheritable=False)
+        os.close(null)
     _locks.clear()
 
 
