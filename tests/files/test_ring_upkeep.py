@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from file_kit import held, make
 from gymnasium import spaces
-from numbered_worlds import ROWS
 from stable_baselines3 import DQN
 
 from sb3_extra_buffers import load_buffer
@@ -199,19 +198,18 @@ def test_full_durability_does_not_wait_for_the_next_row(tmp_path: Path) -> None:
     if child == 0:
         try:
             _, feed = make("plain", 0, storage_dir=ring, durability="full")
-            feed.add()
-            wait_for(lambda: load_buffer(ring).size() == 1)
-            for _ in range(ROWS - 2):
+            for rows in (1, 2, 3):
                 feed.add()
+                wait_for(lambda rows=rows: load_buffer(ring).size() == rows)
             time.sleep(60)  # an evaluation, or an update that takes long
         finally:
             os._exit(1)
     try:
-        wait_for(lambda: os.path.exists(os.path.join(ring, "manifest.json")) and load_buffer(ring).size() == ROWS - 1)
+        wait_for(lambda: os.path.exists(os.path.join(ring, "manifest.json")) and load_buffer(ring).size() == 3)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    assert held(load_buffer(ring)) == held(make("plain", ROWS - 1)[0])
+    assert held(load_buffer(ring)) == held(make("plain", 3)[0])
 
 
 def test_a_model_that_is_deleted_is_written(tmp_path: Path) -> None:
