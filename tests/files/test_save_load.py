@@ -493,6 +493,47 @@ def test_repair_leaves_out_what_is_damaged(kind: str, tmp_path: Path) -> None:
     check(rest.sample(64))
 
 
+@pytest.mark.parametrize("kind", ["n-step", "prioritized n-step"])
+def test_repair_ends_the_episode_where_the_newest_rows_are_lost(kind: str, tmp_path: Path) -> None:
+    buffer, feed = make(kind, 0)
+    for step in (*range(20, 39), *range(70, 75)):
+        feed.step = step
+        feed.add()
+    buffer.save(tmp_path / "b")
+    damage(tmp_path / "b", "open", 0)
+    with pytest.warns(UserWarning, match="are gone"):
+        rest = load_buffer(tmp_path / "b", repair=True)
+    feed = Feed(rest, KINDS[kind][1])
+    feed.step = 700
+    for _ in range(5):
+        feed.add()
+    for seed in range(20):
+        np.random.seed(seed)
+        KINDS[kind][2](rest.sample(32))
+
+
+@pytest.mark.parametrize("steps", [(35, 0, 0), (60, 0, 9), (60, 16, 0), (75, 3, 80)])
+def test_a_her_buffer_comes_back_after_a_reset(steps: tuple[int, int, int], tmp_path: Path) -> None:
+    """SB3 goes on to sample old episodes, until they are written over."""
+    before, since, later = steps
+    buffer, feed = make("her", before)
+    buffer.reset()
+    for _ in range(since):
+        feed.add()
+    buffer.save(tmp_path / "b")
+    again = load_buffer(tmp_path / "b", env=buffer.env)
+    other = Feed(again, KINDS["her"][1])
+    other.step = feed.step
+    assert again.size() == since
+    for _ in range(2):
+        same_samples(buffer, again)
+        for _ in range(later):
+            feed.add()
+            other.add()
+    again.save(tmp_path / "c")
+    same_samples(buffer, load_buffer(tmp_path / "c", env=buffer.env))
+
+
 def test_repair_of_rollouts_and_plain_arrays(tmp_path: Path) -> None:
     buffer, _ = make("plain", 60)
     buffer.save(tmp_path / "b")

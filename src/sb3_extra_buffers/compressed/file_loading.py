@@ -147,7 +147,7 @@ def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] 
         for said in body["rows"]:
             load_rows(said, groups[said["name"]], saved, lost)
         buffer._take_more(more)
-        used = buffer.buffer_size if buffer.full else buffer.pos
+        used = buffer._rows_to_save()
         if any(said["used"] != used for said in body["rows"]):
             raise ValueError(f"not all arrays have {used} rows")
         _set_attributes(buffer, body["attributes"])
@@ -249,7 +249,7 @@ def _set_attributes(buffer: Any, said: Mapping[str, Any]) -> None:
 
 def _leave_out(buffer: Any, empty: Any, lost: list[tuple[int, int]], where: str) -> Any:
     """Take rows out of a buffer that could not be loaded, and say so."""
-    used = buffer.buffer_size if buffer.full else buffer.pos
+    used = buffer._rows_to_save()
     is_lost = np.zeros(buffer.buffer_size, np.bool_)
     for first, stop in lost:
         is_lost[first : min(stop, used)] = True

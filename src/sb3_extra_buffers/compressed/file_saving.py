@@ -35,7 +35,7 @@ class Moment:
     def __init__(self, buffer: Any, copies: bool = True, before: Moment | None = None) -> None:
         cls, ours = type(buffer), our_class(type(buffer))
         values = buffer._values_to_save()
-        self.used: int = buffer.buffer_size if values["full"] else values["pos"]
+        self.used: int = buffer._rows_to_save()
         self.pos: int = values["pos"]
         self.appended: int = buffer._table.appended
         self.body: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,6 +36,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
     _makes_more: ClassVar[bool] = True
     _handed_in: ClassVar[tuple[str, ...]] = ("env",)
     _changing: ClassVar[tuple[str, ...]] = ("ep_start", "ep_length")
+    _rows_before_reset: int = 0
 
     def __init__(
         self,
@@ -93,7 +95,11 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         return value
 
     def _values_to_save(self) -> dict[str, Any]:
-        return {**super()._values_to_save(), "current_ep_start": self._current_ep_start.tolist()}
+        starts = self._current_ep_start.tolist()
+        return {**super()._values_to_save(), "current_ep_start": starts, "rows": self._rows_to_save()}
+
+    def _rows_to_save(self) -> int:
+        return max(super()._rows_to_save(), self._rows_before_reset)
 
     def _take_values(self, values: Mapping[str, Any]) -> None:
         super()._take_values(values)
@@ -101,6 +107,12 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         if not all(type(start) is int and 0 <= start < self.buffer_size for start in starts) or len(starts) != self.n_envs:
             raise ValueError(f"episodes that begin at {starts!r}")
         self._current_ep_start = np.array(starts, np.int64)
+        rows = values.get("rows", 0)
+        if type(rows) is not int or not 0 <= rows <= self.buffer_size:
+            raise ValueError(f"{rows!r} rows do not fit {self.buffer_size}")
+        self._rows_before_reset = rows
+        # New ones, as those of a ring that goes back to a checkpoint may have more rows.
+        self.ep_start, self.ep_length = (np.zeros((self.buffer_size, self.n_envs), np.int64) for _ in range(2))
 
     def _more_to_save(self) -> dict[str, Any]:
         infos = {"infos": self.infos} if self.copy_info_dict else {}
@@ -108,7 +120,7 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
 
     def _take_more(self, more: Mapping[str, Any]) -> None:
         for array, most in ((self.ep_start, self.buffer_size - 1), (self.ep_length, self.buffer_size)):
-            used = array[: self.size()]
+            used = array[: self._rows_to_save()]
             if not used.size or (used.min() >= 0 and used.max() <= most):
                 continue
             raise ValueError(f"episodes do not fit {self.buffer_size} rows")
@@ -156,6 +168,17 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         start = int(self._current_ep_start[env_idx])
         self._valid.mark_changed(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
         super()._compute_episode_length(env_idx)
+
+    def reset(self) -> None:
+        """Begin again at the first row. As in SB3, old episodes are sampled until they are written over."""
+        with self._lock:
+            self._rows_before_reset = self._rows_to_save()
+            super().reset()
+
+    def _end_episodes(self, rows: Any = None) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # SB3's advice is for a file that is loaded
+            self.truncate_last_trajectory()
 
     def truncate_last_trajectory(self) -> None:
         """Take the last trajectory for finished, see the parent class."""

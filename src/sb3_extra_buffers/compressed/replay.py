@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -79,16 +78,14 @@ class TableReplay(TableBuffer):
             self._ring.flush()
 
     def close(self) -> None:
-        """Bring the ring on disk up to date, and leave it to others; the buffer stays as it is, in memory."""
+        """Bring the ring on disk up to date, and leave it to others; the buffer can be read, but nothing more is added."""
         if self._ring is not None:
             self._ring.close()
-            self._ring = None
 
     def __del__(self) -> None:
         ring = self.__dict__.get("_ring")
         if ring is not None:
-            with contextlib.suppress(Exception):  # nobody is there to be told
-                ring.close(self)
+            ring.close_at_last(self)
 
     def _note_read(self) -> None:
         """Called whenever a batch is read."""
@@ -124,7 +121,7 @@ class TableReplay(TableBuffer):
             self._ring.wait_for_room(self._lock)
         with self._lock:
             if self._ring is not None:
-                self._ring.raise_error()
+                self._ring.check_open()
             table, row, values = self._table, self.pos, None
             before, given = table.appended, (action, reward, done, infos)
             observed = self._observation_values(obs, next_obs)
@@ -133,7 +130,7 @@ class TableReplay(TableBuffer):
                 table.append((*observed, *values), self.__dict__)
                 self._note_added(row, *given)
                 if self._ring is not None:
-                    self._ring.note_row(row, table.appended)
+                    self._ring.note_row(self, row)
             except BaseException as error:
                 if table.appended != before:  # it has happened, and is made whole
                     self._note_added(row, *given)
@@ -211,11 +208,17 @@ class TableReplay(TableBuffer):
             moved[name][: len(left)] = array[left]
         empty._take_values({**self._values_to_save(), "pos": empty.pos, "full": empty.full})
         empty._take_more(moved)
-        gaps = np.flatnonzero(np.diff(left) % self.buffer_size != 1)
-        goes_on = empty.dones[gaps] == 0
-        empty.dones[gaps] = 1
-        empty.timeouts[gaps] += goes_on
+        # What follows the newest row is added later.
+        empty._end_episodes(np.flatnonzero(np.diff(left, append=self.pos) % self.buffer_size != 1))
         return empty, len(used) - len(left)
+
+    def _end_episodes(self, rows: Any = None) -> None:
+        """End the episodes that go on at some rows, by default at the newest one, as if by a time-out."""
+        if self.size():
+            rows = (self.pos - 1) % self.buffer_size if rows is None else rows
+            goes_on = self.dones[rows] == 0
+            self.dones[rows] = 1
+            self.timeouts[rows] += goes_on
 
 
 class CompressedReplayBuffer(TableReplay, ReplayBuffer):

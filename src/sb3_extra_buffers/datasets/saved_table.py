@@ -102,7 +102,7 @@ class SavedTable:
         if said["name"] != "rows":
             raise ValueError(f"its first columns are {said['name']!r}")
         self._rows = MappedRows(said, expected, self.saved, lock)
-        if self._rows.used != self.used:
+        if not self.used <= self._rows.used <= self.rows:  # more after a reset of a HER buffer
             raise ValueError(f"its columns have {self._rows.used} rows, not {self.used}")
         columns = [mapped.frames for mapped in self._frames.values()]
         self._table = Table(columns, self.rows, self.n_envs, lock) if columns else None

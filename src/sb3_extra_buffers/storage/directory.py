@@ -408,6 +408,18 @@ class Replacement:
             finally:
                 self.disk.close(handle)
 
+    def forget_missing(self, names: set[str]) -> bool:
+        """
+        Have the state that follows this one write anew what was in packs that somebody has removed.
+
+        :param names: What is in the directory
+        :return: Whether packs are missing
+        """
+        gone = self._sizes.keys() - names
+        if gone:
+            self._parts = {name: part for name, part in self._parts.items() if part.pack not in gone}
+        return bool(gone)
+
     def commit(self, body: Mapping[str, Any]) -> None:
         """
         Make this the state of the directory.

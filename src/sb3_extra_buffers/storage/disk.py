@@ -97,6 +97,16 @@ class Disk:
         """
         os.rmdir(path)
 
+    def identity(self, path: str) -> Any:
+        """
+        Tell a folder from one that takes its place later.
+
+        :param path: Its name
+        :return: What no other folder gives
+        """
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+
     def names_in(self, path: str) -> list[str]:
         """
         List a folder.

@@ -169,8 +169,9 @@ def _load_buffer(model: Any, path: str) -> Any:
     made = model.replay_buffer  # by SB3, just now: of the right class, and with a schedule that no file holds
     with told_apart(path):
         if made._ring is not None:  # a ring on disk, which may be further than the checkpoint: it goes back
-            made.reset()
-            fill_buffer(made, SavedDirectory(path))
+            with made._lock:  # its thread must not write what is half filled
+                made.reset()
+                fill_buffer(made, SavedDirectory(path))
             made.flush()
             return made
         handed_in = {}
