@@ -46,12 +46,20 @@ else:
     }
     _PLACES = {name: package for package, names in _NAMES.items() for name in names.split()}
 
-    __all__ = ["__version__", *_PLACES]
+    _CONTRIB = {name for name in _PLACES if name.startswith(("CompressedMaskable", "CompressedRecurrent"))}
+
+    def _names_here() -> list[str]:
+        """All names, but those that need sb3-contrib where it is not installed, so that a star import takes the others."""
+        from sb3_extra_buffers.codecs._optional import has_contrib
+
+        return ["__version__", *(name for name in _PLACES if name not in _CONTRIB or has_contrib())]
 
     def __getattr__(name: str) -> Any:
+        if name == "__all__":
+            return _names_here()
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *_names_here()})
