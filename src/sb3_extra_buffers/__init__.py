@@ -1,6 +1,7 @@
 """Drop-in Stable-Baselines3 buffers that keep observations losslessly compressed."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "1.1.0"
@@ -50,9 +51,11 @@ else:
 
     def _names_here() -> list[str]:
         """All names, but those that need sb3-contrib where it is not installed, so that a star import takes the others."""
-        from sb3_extra_buffers.codecs._optional import has_contrib
-
-        return ["__version__", *(name for name in _PLACES if name not in _CONTRIB or has_contrib())]
+        try:
+            has_contrib = find_spec("sb3_contrib") is not None
+        except (ImportError, ValueError):
+            has_contrib = False
+        return ["__version__", *(name for name in _PLACES if name not in _CONTRIB or has_contrib)]
 
     def __getattr__(name: str) -> Any:
         if name == "__all__":
