@@ -79,6 +79,5 @@ if not TYPE_CHECKING:  # to type checkers it would make any name right
 
         return getattr(contrib, name)
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_CONTRIB})
