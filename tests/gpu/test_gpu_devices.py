@@ -60,7 +60,7 @@ def saved_elsewhere(buffer: Any) -> bytes:
 
 
 def loaded(data: bytes) -> Any:
-    with pytest.warns(UserWarning, match="saved on cuda:63, which is not here"):
+    with pytest.warns(UserWarning, match="saved on cuda:63, which is not available"):
         buffer = pickle.loads(data)
     assert {device for _, device in devices(buffer)} == {CPU}, devices(buffer)
     return buffer
@@ -120,7 +120,7 @@ def test_a_model_trains_on_with_a_buffer_from_elsewhere(tmp_path: Path) -> None:
     model = DQN("MlpPolicy", "CartPole-v1", device="cpu", **options)
     model.learn(50)
     (tmp_path / "buffer.pkl").write_bytes(saved_elsewhere(model.replay_buffer))
-    with pytest.warns(UserWarning, match="not here"):
+    with pytest.warns(UserWarning, match="not available"):
         model.load_replay_buffer(tmp_path / "buffer.pkl")
     assert {device for _, device in devices(model.replay_buffer)} == {CPU}
     model.learn(50, reset_num_timesteps=False)

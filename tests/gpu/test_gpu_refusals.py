@@ -34,7 +34,7 @@ def test_a_signal_handler_must_not_change_the_buffer() -> None:
                 refused += 1
 
         def in_the_midst(handler: Any = handler) -> None:
-            if pair.ours._table.unfinished:
+            if pair.ours._table._unfinished:
                 handler()
 
         between(lambda given=given: pair.ours.add(*given), at, in_the_midst)
@@ -54,7 +54,7 @@ def test_a_flipped_bit_in_what_was_saved_is_found(method: str) -> None:
         parts.append(store.data.numpy())
     else:
         heap = store.heap
-        parts += [heap.raw.data[: heap.data_end].numpy(), heap.starts_array, heap.lengths_array, store._frames.cells]
+        parts += [heap.raw.data[: heap.data_end].numpy(), heap.starts_array, heap.lengths_array, store._frames.table.cells]
     data = pickle.dumps(pair.ours)
     for part in parts:
         place = data.index(part.tobytes())
