@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("| buffer | `add` | `sample(32)` | `sample(256)` | observations |\n| --- | ---: | ---: | ---: | ---: |")
     for row in measure(device, options.rows):
         print(f"| {' | '.join(row)} |", flush=True)
-    print(f"\n{failed} checks failed." if failed else "\nAll checks passed.")
+    print(f"\nFailed checks: {failed}" if failed else "\nAll checks passed.")
     return 1 if failed else 0
 
 
