@@ -297,19 +297,21 @@ static int stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n
         column->staged_missing &= ~(1u << parts[part].view);
     }
     uint64_t next = column->open_first + open->rows;
-    if (!belong && open->rows > 0 && (next >= column->rows || (next % FT_BLOCK_ROWS == 0 && ft_builder_is_full(column->open)))) {
-        const bool goes_on = row == (next >= column->rows ? 0 : next);
-        if (goes_on) { /* else the last rows may be written again, which is easier while they are open */
-            int result = ft_seal_open(column, codecs);
-            if (result == FT_OK) {
-                result = ft_try_values(column, codecs);
-                open = ft_builder_get_rows(column->open);
-            }
-            if (result != FT_OK) {
-                return result;
-            }
-            next = column->open_first;
+    const bool ends = open->rows > 0 && (next >= column->rows || (next % FT_BLOCK_ROWS == 0 && ft_builder_is_full(column->open)));
+    /* A chunk that ends, but not with the row before, stays open: its last rows may be written again, which is easier then. */
+    const bool goes_on = !belong && ends && row == (next >= column->rows ? 0 : next);
+    /* A whole row 0, before the ring has ended, begins another lap: that is what follows a reset. */
+    const bool begins_again = !goes_on && row == 0 && next > 1 && open->views > 1 && cells == open->views * open->n_streams;
+    if (goes_on || begins_again) {
+        int result = goes_on ? ft_seal_open(column, codecs) : ft_skip_to_row(column, 0, codecs);
+        if (result == FT_OK) {
+            result = ft_try_values(column, codecs);
+            open = ft_builder_get_rows(column->open);
         }
+        if (result != FT_OK) {
+            return result;
+        }
+        next = column->open_first;
     }
     size_t place;
     ft_chunk *chunk;
@@ -409,6 +411,9 @@ int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row) {
         return FT_INVALID; /* rows that are being written */
     }
     chunk->first_row = first_row;
+    if (open == 0 && chunk->lap >= column->lap && chunk->lap < UINT64_MAX) {
+        column->lap = chunk->lap + 1; /* of chunks that overlap, the newer one has the higher lap */
+    }
     put_chunk(column, chunk, first_row);
     ft_chunk_drop(chunk);
     return FT_OK;

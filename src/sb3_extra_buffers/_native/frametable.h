@@ -142,7 +142,8 @@ typedef struct ft_part {
 
 /* Prepare a row: code the observations of up to `views` parts of different views. Nothing of it can be read before
  * ft_column_commit, which cannot fail. A commit or an abort must follow a success before anything else is changed. Cells that are
- * in no part stay as they are. Rows in the order of the ring are fast; any other order is right, but codes a chunk again for each.
+ * in no part stay as they are. Rows in the order of the ring are fast, and so is row 0 with all cells, wherever the last row was: another
+ * lap begins. Any other order is right, but codes a chunk again for each row.
  * Returns FT_OK, FT_OUTSIDE, FT_INVALID, FT_NO_MEMORY, FT_DAMAGED (of rows that are coded again) or FT_CODEC. */
 int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs);
 void ft_column_commit(ft_column *column);
