@@ -44,14 +44,7 @@ class ObservationStore(ABC):
 
     There is one slot more than there are rows. A buffer writes to the slot that no row shows, has the row show it together
     with the rest of an ``add``, and only then releases the slot that the row has shown before.
-
-    :param rows: Number of rows; slots are one more
-    :param n_envs: Number of environments
-    :param views: Observations in a cell, 1 or 2
-    :param obs_shape: Shape of one observation
-    :param dtype: Type of the observations that go in and come out
-    :param stored: Type that they are stored as
-    :param device: The device
+    Observations go in and come out as ``dtype``, and are stored as ``stored``.
     """
 
     def __init__(
@@ -75,14 +68,7 @@ class ObservationStore(ABC):
         self.obs_bytes, self._outside_bytes = elements * stored.itemsize, elements * dtype.itemsize
 
     def read(self, slots: Indices, envs: Indices, views: tuple[int, ...]) -> tuple[th.Tensor, ...]:
-        """
-        Read observations.
-
-        :param slots: Slots
-        :param envs: Environments, as many
-        :param views: Which observations of these cells
-        :return: For each view ``(n, *obs_shape)``, on the device
-        """
+        """Read cells: for each view that is wanted ``(n, *obs_shape)``, on the device."""
         if not len(slots):
             nothing = th.empty((0, *self.obs_shape), dtype=self.torch_dtype, device=self.device)
             return (nothing,) * len(views)
@@ -92,26 +78,13 @@ class ObservationStore(ABC):
 
     @abstractmethod
     def write(self, slot: int, *observations: Array) -> None:
-        """
-        Store observations.
-
-        :param slot: A slot that was never written, or has been released
-        :param observations: For each view ``(n_envs, *obs_shape)``, of the type that they are stored as
-        """
+        """Store ``(n_envs, *obs_shape)`` for each view in a slot that was never written, or has been released."""
 
     def release(self, slot: int) -> None:  # noqa: B027 (doing nothing is right for most)
-        """
-        Give up what is in a slot; called once a row has been written.
-
-        :param slot: The slot
-        """
+        """Give up what is in a slot; called once a row has been written."""
 
     def recover(self, unused: int) -> None:  # noqa: B027
-        """
-        Give up what an interrupted call has written.
-
-        :param unused: The slot that no row shows
-        """
+        """Give up what an interrupted call has written; no row shows the slot ``unused``."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -122,12 +95,7 @@ class ObservationStore(ABC):
 
     @abstractmethod
     def memory_usage(self, rows: int) -> MemoryUsage:
-        """
-        Compute how much memory is used.
-
-        :param rows: Number of rows in use
-        :return: The figures
-        """
+        """Compute how much memory is used, with so many rows in use."""
 
     @abstractmethod
     def _read_bytes(self, slots: Indices, envs: Indices, views: tuple[int, ...]) -> th.Tensor:
