@@ -176,7 +176,9 @@ def test_a_key_frame_is_not_used_after_it_is_gone() -> None:
         for _ in range(40):
             for buffer in (pair.ours, pair.theirs):
                 buffer.add(dark, dark, np.zeros(1), np.zeros(1), np.zeros(1), [{}])
-        pair.check()
+        for _ in range(4):
+            pair.check()
+            pair.add()
 
 
 def test_stores_by_method() -> None:
