@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "1.1.0"
 
 # Buffers of higher layers, by the option that asks for them: lower layers look them up here and import none by themselves.
-BUFFERS_BY_OPTION = {"buffer_device": "sb3_extra_buffers.gpu_buffers.choose:gpu_buffer_class"}
+BUFFERS_BY_OPTION = {"buffer_device": "sb3_extra_buffers.gpu_buffers:gpu_buffer_class"}
 
 if TYPE_CHECKING:
     # Type checkers find every public name here, and see nothing of `__getattr__`: to them it would make any name right.

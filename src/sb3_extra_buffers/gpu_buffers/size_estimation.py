@@ -1,4 +1,4 @@
-"""How small methods make observations, before any was seen: ratios published for MsPacman, fitted by level."""
+"""How small methods make observations, before any was seen: published ratios of MsPacman, fitted by level."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FITTED = {
     "lz4-block": _Fit((-1.2260e-03, 7.7436e-02), 0.067, 0.077),  # within 1.9%
 }
 
-# What has no level, and what does not compress at all. `delta` is our own measurement, in a full buffer: an observation
+# Methods without levels, and levels that do not compress. `delta` is our own measurement, in a full buffer: an observation
 # shares all of its frames but one with others, and half of all are the `next_obs` of another.
 _CONSTANT = {"none": 1.001, "rle": 0.753, "rle-jit": 0.753, "delta": 0.013}
 _STORED = 1.002
@@ -52,10 +52,10 @@ def parse_compression_method(method: str, compresslevel: int | None = None) -> M
     if level is None:
         level = compresslevel
     elif compresslevel not in (None, level):
-        raise ValueError(f"{method!r} contradicts compresslevel {compresslevel}; give one of them")
+        raise ValueError(f"{method!r} contradicts compresslevel={compresslevel}; give only one of them")
     if levels is None:
         if level is not None:
-            raise ValueError(f"{method!r}: {name} has no levels, so it cannot have level {level}")
+            raise ValueError(f"{name} has no levels, got level {level} in {method!r}")
         return MethodSpec(name, None)
     if level is None:
         return MethodSpec(name, int(getattr(codec, "compresslevel", 0)))

@@ -39,17 +39,11 @@ CLASSES = _names(
         "CompressedPrioritizedReplayBuffer PrioritizedReplayBuffer",
         "sb3_extra_buffers.compressed.replay": "CompressedDictReplayBuffer CompressedReplayBuffer",
         "sb3_extra_buffers.compressed.rollout": "CompressedDictRolloutBuffer CompressedRolloutBuffer",
-        "sb3_extra_buffers.gpu_buffers.byte_coding": "ByteCoding",
         "sb3_extra_buffers.gpu_buffers.compression_methods": "GpuMethod",
-        "sb3_extra_buffers.gpu_buffers.delta_coding": "DeltaCoding",
-        "sb3_extra_buffers.gpu_buffers.dense_store": "DenseObservationStore",
-        "sb3_extra_buffers.gpu_buffers.frame_table": "FrameTable",
-        "sb3_extra_buffers.gpu_buffers.frame_window": "FrameWindow",
         "sb3_extra_buffers.gpu_buffers.gpu_replay": "GpuDictReplayBuffer GpuReplayBuffer",
         "sb3_extra_buffers.gpu_buffers.gpu_rollout": "GpuDictRolloutBuffer GpuRolloutBuffer",
-        "sb3_extra_buffers.gpu_buffers.observation_store": "RawObservationStore",
+        "sb3_extra_buffers.gpu_buffers.observation_store": "DenseObservationStore RawObservationStore",
         "sb3_extra_buffers.gpu_buffers.raw_buffer": "SharedRawHeap",
-        "sb3_extra_buffers.gpu_buffers.rle_coding": "RleCoding",
         "sb3_extra_buffers.storage.array": "CompressedArray",
         "sb3_extra_buffers.storage.layout": "FrameLayout",
         "sb3_extra_buffers.storage.masks": "PackedMasks",
@@ -67,7 +61,6 @@ CLASSES = _names(
 # Tuples with names: made of their fields.
 TUPLES = _names(
     {
-        "sb3_extra_buffers.gpu_buffers.observation_store": "_Frames",
         "stable_baselines3.common.type_aliases": "TrainFreq",
     }
 )
