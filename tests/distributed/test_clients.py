@@ -138,18 +138,19 @@ def test_a_shard_is_lost_once() -> None:
 
 
 def test_who_does_not_answer_is_named() -> None:
-    network, client = make_client((1, 0))
-    network.on_wait = lambda: None
-    lost = []
-    client.on_lost = lost.append
-    with pytest.raises(MissingError, match=r"shards \[0\] have not answered within 1 s"):
-        client.sample(2)
-    assert lost == [0]
-    network, client = make_client((0, 0))
+    lost: list[int] = []
 
-    def pass_time(_: int) -> None:
+    def pass_time(shard: int = -1) -> None:
         network.time += 0.6
+        lost.extend([shard] * (shard >= 0))
 
-    client.on_lost = pass_time
-    with pytest.raises(MissingError, match="no shard has any transitions"):
+    for blocks, what in (((1, 0), r"no shard has any transitions; shards \[0\] have not"), ((0, 0), "no shard has any")):
+        network, client = make_client(blocks)
+        network.on_wait, client.on_lost = pass_time, pass_time
+        with pytest.raises(MissingError, match=what):
+            client.sample(2)
+    assert set(lost) == {0}
+    network, client = make_client((1, 1))  # they are replaced, and never answer
+    network.on_wait, client.on_lost = pass_time, lambda shard: client.weigh(shard, 0, 32.0)
+    with pytest.raises(MissingError, match=r"shards \[.*\] have not answered within 1 s"):
         client.sample(2)

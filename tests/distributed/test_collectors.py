@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import threading
 from types import SimpleNamespace
 from typing import Any
 
+import fake_ray
 import numpy as np
 import pytest
 import torch as th
@@ -17,10 +19,11 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from unreliable import Network
 
 from sb3_extra_buffers.distributed.acting import Actor, describe_policy, lane_epsilons, publish
-from sb3_extra_buffers.distributed.actors import CollectorActor
+from sb3_extra_buffers.distributed.actors import CollectorActor, ShardActor
 from sb3_extra_buffers.distributed.builder import BlockBuilder
 from sb3_extra_buffers.distributed.collector import Collector, make_lanes
 from sb3_extra_buffers.distributed.outbox import Outbox
+from sb3_extra_buffers.distributed.ray_transport import SHARD_GROUPS
 from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.distributed.spaces import make_schema
 
@@ -97,22 +100,34 @@ def test_environments_are_wrapped_as_by_sb3() -> None:
         make_lanes(lambda: DummyVecEnv([Numbered] * 3), 2)
 
 
-def test_a_shard_that_is_replaced_before_the_first_step_is_known_then() -> None:
+def test_a_shard_that_is_replaced_before_the_first_step_is_known_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that has been started in the place of another one hears of it before it plays."""
     actor = CollectorActor(Numbered, 2)
-    actor.replace_shard(1, ["a new one"], 3)
     schema = make_schema(actor.env.observation_space, actor.env.action_space, 2, 16)
-    network = Network([Shard(schema, 640, RUN, number) for number in range(2)])
-    outbox = Outbox(network, 0, 2, now=network.now)
+
+    def given(number: int) -> tuple[Any, ...]:
+        told = {"capacity": 640, "run": RUN, "number": min(number, 1), "incarnation": 3 * (number == 2)}
+        return schema.to_json(), told, None
+
     model = make_model(DQN, actor.env)
-    policy = Actor(describe_policy(model, "model"), actor.env.action_space, 2, lane_epsilons(0, 2, 2), 0)
-    builder = BlockBuilder(schema, RUN, 0, 0)
-    actor.transport = SimpleNamespace(handles=["one", "an old one"])
-    actor.collector = Collector(actor.env, policy, builder, outbox, lambda where: where, actor._replacements)
-    actor.collector._attend(0.0)
-    assert actor.transport.handles == ["one", "a new one"] and outbox._incarnations == [0, 3]
-    outbox.push(b"x" * 77)
-    assert actor.progress().largest_block == 77  # type: ignore[union-attr]
+    with fake_ray.installed(monkeypatch) as ray:
+        settings: dict[str, Any] = {"number": 0, "seed": 3, "window": 2, "resend_after": 5.0, "run": RUN, "incarnation": 0}
+        shards = [ray.remote(concurrency_groups=SHARD_GROUPS)(ShardActor).remote(*given(number)) for number in range(3)]
+        for shard in shards:
+            ray.get(shard.steer.remote(10**6, 1, [ray.put(publish(model, 1))]))
+        actor.replace_shard(1, [shards[2]], 3)
+        known = [(handle, 0) for handle in shards[:2]]
+        spec = describe_policy(model, "model")
+        playing = threading.Thread(
+            target=actor.run, args=(schema.to_json(), spec, known, {**settings, "epsilons": np.zeros(2)})
+        )
+        playing.start()
+        while ray.get(shards[2].stats.remote(0)).added < 32:
+            assert playing.is_alive()
+        actor.collector.stopped.set()
+        playing.join()
+        assert ray.get(shards[1].stats.remote(0)).added == 0 < ray.get(shards[0].stats.remote(0)).added
+        assert actor.progress().largest_block > 100  # type: ignore[union-attr]
 
 
 def test_environments_have_the_seeds_that_they_are_given() -> None:

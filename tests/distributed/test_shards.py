@@ -134,9 +134,12 @@ def test_stats_tell_of_each_episode_once() -> None:
         shard.add(player.block())
         stats = shard.stats(len(asked))
         asked += [episode.reward for episode in stats.episodes]
-        assert stats.n_episodes == len(asked) and stats.oldest_version == player.builder.steps - 16
+        assert stats.n_episodes == len(asked) and stats.newest == {(0, 0): player.builder.sequence - 1}
     assert asked == [float(step) for step in range(64) if step % 7 == 6 for _ in range(2)]
-    assert shard.stats(len(asked)).oldest_version == -1
+    shard.steer(0, 100)
+    assert shard.stats(len(asked)).newest == {}
+    shard.add(player.block())  # whose policy was that of step 64
+    assert [shard.stats().policy_lag for _ in range(2)] == [36, 36]
     assert stats.added == stats.size == 128 and stats.wire_bytes > 0
 
 
@@ -158,9 +161,9 @@ def test_a_checkpoint_goes_on(tmp_path: Path, alpha: float | None) -> None:
         shard.add(message)
     if alpha is not None:
         shard.update_priorities(np.array([100, 101]), np.array([9.0, 8.0]))
-    assert save_shard(shard, tmp_path / "s") == 160
+    assert save_shard(shard, tmp_path / "s", "one") == 160
     other = Shard(schema, 3 * schema.cells, RUN, incarnation=1, alpha=alpha)
-    assert load_shard(other, tmp_path / "s") == 160
+    assert load_shard(other, tmp_path / "s", "one") == 160
     assert other.drawer.total(other.size) == shard.drawer.total(shard.size)
     rows, lanes = map(np.ravel, np.meshgrid(np.arange(48), np.arange(2)))
     for mine, theirs in zip(shard.table.read(rows, lanes), other.table.read(rows, lanes), strict=True):
@@ -169,7 +172,7 @@ def test_a_checkpoint_goes_on(tmp_path: Path, alpha: float | None) -> None:
     check_values(schema, other.sample(64).arrays)
     # Saving again writes what is new.
     before = sum(path.stat().st_size for path in (tmp_path / "s").iterdir())
-    save_shard(other, tmp_path / "s")
+    save_shard(other, tmp_path / "s", "two", "one")
     assert sum(path.stat().st_size for path in (tmp_path / "s").iterdir()) < before + 3 * len(messages[5]) + 1000
     for changed in (
         Shard(schema, 32, RUN),
@@ -178,22 +181,22 @@ def test_a_checkpoint_goes_on(tmp_path: Path, alpha: float | None) -> None:
         Shard(make_schema(1), 96, RUN),
     ):
         with pytest.raises(StorageError):
-            load_shard(changed, tmp_path / "s")
+            load_shard(changed, tmp_path / "s", "two")
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     schema = make_schema(1, 16)
     shard, player = Shard(schema, 64, RUN), Player(schema)
     shard.add(player.block())
-    save_shard(shard, tmp_path)
+    save_shard(shard, tmp_path, "one")
     for path in sorted(tmp_path.iterdir()):
         data = path.read_bytes()
         for place in range(0, len(data), 7):
             path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
             with pytest.raises(StorageError):
-                load_shard(Shard(schema, 64, RUN), tmp_path)
+                load_shard(Shard(schema, 64, RUN), tmp_path, "one")
         path.write_bytes(data)
-    assert load_shard(Shard(schema, 64, RUN), tmp_path) == 16
+    assert load_shard(Shard(schema, 64, RUN), tmp_path, "one") == 16
 
 
 def test_two_threads_at_once() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable
+import threading
 from typing import Any, NamedTuple
 
 from sb3_extra_buffers.distributed.checkpoints import load_shard, save_shard
+from sb3_extra_buffers.distributed.clock import Who
 from sb3_extra_buffers.distributed.optional import need_ray
 from sb3_extra_buffers.distributed.outbox import Outbox
 from sb3_extra_buffers.distributed.ray_transport import RayTransport
@@ -31,8 +31,8 @@ class ShardInfo(NamedTuple):
     """Why a checkpoint could not be read; empty where that was no problem."""
     modules: tuple[str, ...]
     """Of torch and SB3, those that have been imported: none."""
-    newest_incarnation: int
-    """The highest of the collectors whose blocks it knows; -1 where it knows none."""
+    seen: dict[Who, tuple[int, set[int]]]
+    """As ``Shard.seen``."""
 
 
 class ShardActor:
@@ -41,16 +41,16 @@ class ShardActor:
 
     :param schema: What blocks look like, as JSON
     :param arguments: What ``Shard`` takes
-    :param path: A checkpoint to go on with, if it is there; None for none
+    :param checkpoint: Directory and name of a checkpoint to go on with; None for none
     """
 
-    def __init__(self, schema: str, arguments: dict[str, Any], path: str | None) -> None:
+    def __init__(self, schema: str, arguments: dict[str, Any], checkpoint: tuple[str, str] | None) -> None:
         keep_freed_memory()  # batches are as large as each other: the next one takes the pages of the last
         described = Schema.from_json(schema)
         self.shard, self.problem, self.restored = Shard(described, **arguments), "", 0
-        if path is not None and os.path.exists(path):
+        if checkpoint is not None:
             try:
-                self.restored = load_shard(self.shard, path)
+                self.restored = load_shard(self.shard, *checkpoint)
             except (OSError, RuntimeError) as error:
                 self.problem, self.shard = str(error), Shard(described, **arguments)
 
@@ -61,8 +61,7 @@ class ShardActor:
         node = need_ray().get_runtime_context().get_node_id()
         loaded = tuple(name for name in ("torch", "stable_baselines3") if name in sys.modules)
         total = self.shard.drawer.total(self.shard.size)
-        newest = max((incarnation for _, incarnation in self.shard.seen), default=-1)
-        return ShardInfo(node, os.getpid(), self.restored, total, self.problem, loaded, newest)
+        return ShardInfo(node, os.getpid(), self.restored, total, self.problem, loaded, self.shard.seen)
 
     def add(self, message: bytes) -> Ack:
         """As ``Shard``'s."""
@@ -88,17 +87,15 @@ class ShardActor:
         """As ``Shard``'s."""
         return self.shard.stats(episodes_from)
 
-    def save(self, path: str) -> int:
+    def save(self, path: str, name: str, keep: str | None) -> int:
         """As ``save_shard``."""
-        return save_shard(self.shard, path)
+        return save_shard(self.shard, path, name, keep)
 
 
 class Progress(NamedTuple):
     """What a collector tells of itself."""
 
     steps: int
-    acknowledged: tuple[int, ...]
-    """Blocks that each shard has acknowledged."""
     resent: int
     version: int
     coding_seconds: float
@@ -137,7 +134,8 @@ class CollectorActor:
         self.env = make_lanes(make_env, lanes)
         self.collector: Any = None
         self.transport: Any = None
-        self._replacements: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._newer: dict[int, tuple[Any, int]] = {}
 
     def describe(self) -> CollectorInfo:
         """Tell where it is, and what it plays."""
@@ -165,16 +163,21 @@ class CollectorActor:
         )
         if (mine.fields, mine.action_shape) != (described.fields, described.action_shape):
             raise ValueError(f"make_env() makes other environments here: {mine.to_json()}, not {schema}")
-        self.transport = RayTransport([handle for handle, _ in shards])
         number, seed = settings["number"], settings["seed"]
         if seed is not None:
+            from stable_baselines3.common.utils import set_random_seed
+
+            set_random_seed(seed % (1 << 32))  # the noise of SAC's policies is torch's, and that of TD3 is NumPy's
             self.env.seed(seed)
-        outbox = Outbox(self.transport, number, len(shards), settings["window"], settings["resend_after"])
-        for shard, (_, incarnation) in enumerate(shards):
-            outbox.replaced(shard, incarnation)
         actor = Actor(spec, self.env.action_space, self.lanes, settings["epsilons"], seed)
         builder = BlockBuilder(described, settings["run"], number, settings["incarnation"])
-        self.collector = Collector(self.env, actor, builder, outbox, self._fetch, self._replacements)
+        with self._lock:
+            known = [self._newer.get(shard, given) for shard, given in enumerate(shards)]
+            transport = RayTransport([handle for handle, _ in known])
+            outbox = Outbox(transport, number, len(shards), settings["window"], settings["resend_after"])
+            for shard, (_, incarnation) in enumerate(known):
+                outbox.replaced(shard, incarnation)
+            self.collector, self.transport = Collector(self.env, actor, builder, outbox, self._fetch), transport
         return int(self.collector.run())
 
     def _fetch(self, where: Any) -> Any:
@@ -184,20 +187,22 @@ class CollectorActor:
         except (ray.exceptions.GetTimeoutError, ray.exceptions.ObjectLostError):
             return None  # there will be a newer one
 
-    def replace_shard(self, shard: int, handle: Any, incarnation: int) -> None:
+    def replace_shard(self, shard: int, handle: Any, incarnation: int) -> tuple[int, tuple[int, ...]]:
         """
         Send to another actor from now on; a collector that does not play yet will do so when it does.
 
         :param shard: Number of the shard
         :param handle: The actor, in a list
         :param incarnation: How often it has been replaced
+        :return: As ``Outbox.replaced``
         """
-
-        def replace() -> None:
+        with self._lock:
+            if self.collector is None:
+                self._newer[shard] = handle[0], incarnation
+                return 0, ()
             self.transport.handles[shard] = handle[0]
-            self.collector.outbox.replaced(shard, incarnation)
-
-        self._replacements.append(replace)
+            known: tuple[int, tuple[int, ...]] = self.collector.outbox.replaced(shard, incarnation)
+            return known
 
     def progress(self) -> Progress | None:
         """Tell how far it has got; None before it plays."""
@@ -206,5 +211,5 @@ class CollectorActor:
         one, outbox = self.collector, self.collector.outbox
         seconds = one.coding_seconds, one.waiting_seconds, one.cpu_seconds
         waits_for = tuple(outbox.waits_for()) if not outbox.has_room() else ()
-        counts = one.builder.steps, tuple(outbox.acknowledged), outbox.resent, one.actor.version
+        counts = one.builder.steps, outbox.resent, one.actor.version
         return Progress(*counts, *seconds, waits_for, outbox.largest)

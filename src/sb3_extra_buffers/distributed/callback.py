@@ -30,6 +30,7 @@ class FleetCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         model = self.model
+        self.fleet.check()
         if not isinstance(model, OffPolicyAlgorithm):
             raise TypeError(
                 f"a fleet is for off-policy algorithms (DQN, QRDQN, SAC, TD3, TQC), not for {type(model).__name__}"
@@ -43,11 +44,14 @@ class FleetCallback(BaseCallback):
             )
         if model.use_sde:
             raise TypeError("a fleet cannot be used with use_sde=True: its noise is not sent to collectors")
+        if model.get_vec_normalize_env() is not None:
+            raise TypeError("a fleet cannot be behind VecNormalize: wrap the environments inside make_env() instead")
         if model.get_env() is None or model.env.unwrapped is not self.fleet.env:  # type: ignore[union-attr]
             raise TypeError("the model must learn in fleet.env")
         self._was_random = model.num_timesteps < model.learning_starts
         self._published_at, self._saved_at = model._n_updates, model.num_timesteps
         self.fleet.start_collectors(model)
+        self.fleet.env.may_step = True
 
     def _on_step(self) -> bool:
         model, fleet = self.model, self.fleet
@@ -66,5 +70,6 @@ class FleetCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         assert isinstance(self.model, OffPolicyAlgorithm)
+        self.fleet.env.may_step = False
         if self.fleet.checkpoint_dir is not None:
             self.fleet.save(self.model)

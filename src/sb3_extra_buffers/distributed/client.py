@@ -17,6 +17,7 @@ from sb3_extra_buffers.distributed.transport import Transport
 
 _SHARD_BITS, _INCARNATION_BITS, _INSERTION_BITS = 12, 8, 43
 MOST_SHARDS = 1 << _SHARD_BITS
+_LOOK_SECONDS = 1.0
 
 
 class Batch(NamedTuple):
@@ -109,8 +110,6 @@ class Client:
         """Transitions that have come."""
         self.on_lost: Callable[[int], None] = lambda shard: None
         """Called with a shard that does not answer."""
-        self.on_reply: Callable[[Reply], None] = lambda reply: None
-        """Called with each answer."""
         self._rng = np.random.default_rng(seed)
         self._weights = np.zeros(n_shards)
         self._incarnations = [0] * n_shards
@@ -167,20 +166,25 @@ class Client:
         left = began + self.timeout - self.now()
         if not self._asked:
             if left <= 0:
-                raise MissingError(f"there was nothing to sample for {self.timeout:.0f} s: no shard has any transitions")
+                silent = f"; shards {sorted(set(self._silent))} have not answered in time" if self._silent else ""
+                raise MissingError(
+                    f"there was nothing to sample for {self.timeout:.0f} s: no shard has any transitions{silent}"
+                )
             time.sleep(min(0.02, left))
             self.on_lost(-1)  # nobody in particular: who looks after the shards may look again
             return began
-        call, since = self._asked.popleft(), self.now()
-        done = self.transport.wait([call.ticket], max(left, 0))
-        self.waited += self.now() - since
+        call, since = self._asked.popleft(), time.monotonic()
+        done = self.transport.wait([call.ticket], min(max(left, 0), _LOOK_SECONDS))
+        while not done and (left := began + self.timeout - self.now()) > 0:
+            done = self.transport.wait([call.ticket], min(left, _LOOK_SECONDS))
+        self.waited += time.monotonic() - since
         is_old = call.incarnation < self._incarnations[call.shard]  # its shard has been replaced since
         if not done:
             if is_old:
                 return began
             self._silent.append(call.shard)
             self._forget(call.shard)
-            if self.is_empty or len(self._silent) > self.n_shards:
+            if len(self._silent) > self.n_shards:
                 raise MissingError(
                     f"no samples: shards {sorted(set(self._silent))} have not answered within {self.timeout:.0f} s"
                 )
@@ -201,7 +205,6 @@ class Client:
 
     def _take(self, reply: Reply, call: _Asked) -> None:
         self.weigh(call.shard, reply.incarnation, reply.total)
-        self.on_reply(reply)
         read = open_reply(self.schema, reply)
         # The shard was chosen by what was known then; this is what it comes to with what is known now.
         shares = call.chance * reply.shares / reply.total * self._weights.sum()

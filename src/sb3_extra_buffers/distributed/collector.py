@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -58,7 +57,6 @@ class Collector:
     :param builder: What makes blocks
     :param outbox: What sends them
     :param fetch: Gets a publication from where an acknowledgement says it is; None while it cannot be had
-    :param replacements: What is to be done about shards that have been replaced, before the next block; others put it there
     """
 
     def __init__(
@@ -68,11 +66,9 @@ class Collector:
         builder: BlockBuilder,
         outbox: Outbox,
         fetch: Callable[[Any], Publication | None],
-        replacements: deque[Callable[[], None]] | None = None,
     ) -> None:
         self.env, self.actor, self.builder, self.outbox, self.fetch = env, actor, builder, outbox, fetch
         self.stopped = threading.Event()
-        self.replacements: deque[Callable[[], None]] = deque() if replacements is None else replacements
         self.coding_seconds = self.waiting_seconds = 0.0
         self._obs: Any = None
         self._cpu_began = 0.0
@@ -109,8 +105,6 @@ class Collector:
 
     def _attend(self, timeout: float) -> None:
         """Take what has come, and the newest policy."""
-        while self.replacements:
-            self.replacements.popleft()()
         self.outbox.pump(timeout)
         newest = self.outbox.newest
         if newest is not None and newest.version > self.actor.version and newest.publication is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from sb3_extra_buffers.distributed.clock import Who
 from sb3_extra_buffers.distributed.crew import ASK_SECONDS, MOST_FAILURES, Crew, Died
-from sb3_extra_buffers.distributed.ray_transport import CONTROL, call_actor, first_sentence
+from sb3_extra_buffers.distributed.ray_transport import CONTROL, call_actor, reason
 from sb3_extra_buffers.distributed.shard_crew import ShardCrew
 
 if TYPE_CHECKING:
@@ -46,19 +47,20 @@ class CollectorCrew(Crew):
         resend_after: float,
     ) -> None:
         super().__init__(fleet, kind, options, {CONTROL: 1}, "collector")
+        self._cpus = float(options.get("num_cpus") or 0) * count
         self.count, self.lanes, self.resend_after = count, lanes, resend_after
         self._make_env = self.ray.put(make_env)
         self.incarnations = [0] * count
         self.progress: list[Any] = [None] * count
         self.replaced = 0
         """How many have been replaced, altogether."""
-        self._past = [[0] * fleet.n_shards for _ in range(count)]
         self._asked: list[tuple[Any, float] | None] = [None] * count
         self._runs: list[Any] = [None] * count
         self._starting: list[tuple[Any, float, str] | None] = [None] * count
         self._has_warned = False
         self._late: set[int] = set()
         self._failures = [0] * count
+        self._past_steps = 0
         self._start_with: tuple[Any, ...] | None = None
 
     def _start(self) -> Any:
@@ -70,12 +72,28 @@ class CollectorCrew(Crew):
 
         :return: What the first one tells of itself
         """
+        there = self.ray.cluster_resources().get("CPU", 0)
+        if self._cpus > there:
+            logger.warning(
+                f"{self.count} collectors ask for {self._cpus:g} CPUs, and the cluster has {there:g}: some of them cannot "
+                "start. Give collector_options=dict(num_cpus=...), or add machines (ray start --address=...)"
+            )
         self.handles = [self._start() for _ in range(self.count)]
         try:
             self.infos = self.ask([call_actor(handle, "describe") for handle in self.handles], range(self.count), "started")
         except Died as error:
             raise RuntimeError(f"collector {error.number} could not be started: {error.why}") from error
+        for number, info in enumerate(self.infos):
+            self._check_spaces(number, info)
         return self.infos[0]
+
+    def _check_spaces(self, number: int, info: Any) -> None:
+        for name in ("observation_space", "action_space"):
+            mine, first = getattr(info, name), getattr(self.infos[0], name)
+            if mine != first:
+                raise ValueError(
+                    f"make_env() makes different environments: collector {number} has {name} {mine}, collector 0 has {first}"
+                )
 
     def renumber(self, incarnation: int) -> None:
         """
@@ -140,22 +158,24 @@ class CollectorCrew(Crew):
         starting = self._starting[number]
         if starting is not None:
             if starting[0] in done:
-                with contextlib.suppress(Exception):  # who is gone is noticed by what they were running
-                    self.infos[number] = self.ray.get(starting[0], timeout=ASK_SECONDS)
                 self._starting[number] = None
-            elif number not in self._late and time.monotonic() - starting[1] > self.fleet.start_timeout:
+                with contextlib.suppress(self.ray.exceptions.RayError):  # who is gone is noticed by what they were running
+                    info = self.ray.get(starting[0], timeout=ASK_SECONDS)
+                    self._check_spaces(number, info)
+                    self.infos[number] = info
+            elif number not in self._late and self.fleet.now() - starting[1] > self.fleet.start_timeout:
                 # There may be no place for it because a machine is gone, and it may find one later.
                 self._late.add(number)
                 self.fleet.announce(f"{self.explain_one(number)}; the others go on without it")
             return None
         asked = self._asked[number]
         if asked is not None and asked[0] not in done:
-            late = time.monotonic() - asked[1] > timeout
+            late = self.fleet.now() - asked[1] > timeout
             return f"it has not answered for {timeout:.0f} s" if late else None
         if asked is not None:
             self._take(number, asked[0])
-        if asked is None or time.monotonic() - asked[1] > _PROGRESS_SECONDS:
-            self._asked[number] = call_actor(self.handles[number], "progress"), time.monotonic()
+        if asked is None or self.fleet.now() - asked[1] > min(_PROGRESS_SECONDS, timeout / 4):
+            self._asked[number] = call_actor(self.handles[number], "progress"), self.fleet.now()
         return None
 
     def _take(self, number: int, ticket: Any) -> None:
@@ -164,8 +184,6 @@ class CollectorCrew(Crew):
             if progress is not None:
                 self.progress[number] = progress
                 self._warn(progress.largest_block)
-                if sum(progress.acknowledged):
-                    self._failures[number] = 0
 
     def _warn(self, largest: int) -> None:
         if largest <= LARGE_BLOCK or self._has_warned:
@@ -180,7 +198,7 @@ class CollectorCrew(Crew):
         try:
             self.ray.get(run, timeout=ASK_SECONDS)
         except Exception as error:
-            return first_sentence(error)
+            return reason(error)
         return "it has stopped"
 
     def _replace(self, number: int, why: str) -> None:
@@ -191,47 +209,43 @@ class CollectorCrew(Crew):
             )
         self.end(number)
         if self.progress[number] is not None:
-            self._past[number] = [a + b for a, b in zip(self._past[number], self.progress[number].acknowledged, strict=True)]
+            self._past_steps += self.progress[number].steps
         self.progress[number], self._asked[number] = None, None
         self.incarnations[number] += 1
         self.replaced += 1
         self._late.discard(number)
         self.handles[number] = self._start()
-        self._starting[number] = call_actor(self.handles[number], "describe"), time.monotonic(), why
+        self._starting[number] = call_actor(self.handles[number], "describe"), self.fleet.now(), why
         self._set_to_work(number)
         self.fleet.announce(f"collector {number} is lost ({why}), and is being replaced; what it had not sent is gone")
 
-    def acknowledged(self, shard: int) -> int:
-        """
-        Ask how many blocks a shard has acknowledged, all its incarnations together. Who does not answer counts as last known.
+    def have_sent(self, numbers: Iterable[int]) -> None:
+        """Note that blocks of some collectors have arrived: an environment of theirs does not always fail."""
+        for number in numbers:
+            self._failures[number] = 0
 
-        :param shard: Its number
-        :return: Blocks
+    @property
+    def steps(self) -> int:
+        """Steps that have been played, as far as is known."""
+        now: int = sum(progress.steps for progress in self.progress if progress is not None)
+        return self._past_steps + now
+
+    def replace_shard(self, shard: int, handle: Any, incarnation: int) -> dict[Who, tuple[int, tuple[int, ...]]]:
+        """
+        Have collectors send to another actor, and return what they tell (see ``Outbox.replaced``). Those that do not answer
+        soon are not in it.
         """
         if self._start_with is None:
-            return 0
-        asked = {
-            call_actor(handle, "progress"): number
-            for number, handle in enumerate(self.handles)
-            if self._starting[number] is None
-        }
+            return {}
+        tickets = [call_actor(collector, "replace_shard", shard, [handle], incarnation) for collector in self.handles]
+        asked = {ticket: number for number, ticket in enumerate(tickets) if self._starting[number] is None}
         done = self.ray.wait(list(asked), num_returns=len(asked), timeout=ASK_SECONDS)[0] if asked else []
+        found = {}
         for ticket in done:
-            self._take(asked[ticket], ticket)
-        now: int = sum(progress.acknowledged[shard] for progress in self.progress if progress is not None)
-        return now + sum(past[shard] for past in self._past)
-
-    def tell_of_shard(self, shard: int, handle: Any, incarnation: int) -> None:
-        """
-        Have collectors send to another actor.
-
-        :param shard: Number of the shard
-        :param handle: The actor
-        :param incarnation: How often it has been replaced
-        """
-        if self._start_with is not None:
-            for collector in self.handles:
-                call_actor(collector, "replace_shard", shard, [handle], incarnation)
+            with contextlib.suppress(self.ray.exceptions.RayError):
+                number = asked[ticket]
+                found[number, self.incarnations[number]] = self.ray.get(ticket, timeout=ASK_SECONDS)
+        return found
 
     @property
     def all_play(self) -> bool:
@@ -255,7 +269,7 @@ class CollectorCrew(Crew):
         """
         starting, progress = self._starting[number], self.progress[number]
         if starting is not None:
-            seconds, there = time.monotonic() - starting[1], self.ray.cluster_resources().get("CPU", 0)
+            seconds, there = self.fleet.now() - starting[1], self.ray.cluster_resources().get("CPU", 0)
             return (
                 f"collector {number} has not started within {seconds:.0f} s (the cluster has {there:.0f} CPUs), "
                 f"in place of one that is lost ({starting[2]})"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.distributed.errors import MissingError
-from sb3_extra_buffers.distributed.ray_transport import first_sentence
+from sb3_extra_buffers.distributed.ray_transport import reason
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.distributed.fleet import Fleet
 
 # Ray must not start an actor again by itself: it would be empty, and calls would go on as if nothing had happened.
-_NO_RESTARTS = {"max_restarts": 0, "max_task_retries": 0}
+# Nor must its server keep a record of each call: it would grow by megabytes a minute.
+_ACTORS = {"max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
 ASK_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 MOST_FAILURES = 2
 TOO_FEW = (
     "The cluster has {:.0f} CPUs; if that is too few, give collector_options=dict(num_cpus=...) or add machines "
@@ -50,7 +51,7 @@ class Crew:
 
     def __init__(self, fleet: Fleet, kind: type[Any], options: dict[str, Any], groups: dict[str, int], name: str) -> None:
         self.fleet, self.ray, self.name = fleet, fleet.ray, name
-        self._make = self.ray.remote(**{**options, **_NO_RESTARTS, "concurrency_groups": groups})(kind)
+        self._make = self.ray.remote(**{**options, **_ACTORS, "concurrency_groups": groups})(kind)
         self.handles: list[Any] = []
         self.incarnations: list[int] = []
         self.infos: list[Any] = []
@@ -65,16 +66,19 @@ class Crew:
         :param hint: What may help, with a place for the CPUs of the cluster
         :return: The answers; ``MissingError`` names who has not given one, ``Died`` who never will
         """
-        most = self.fleet.start_timeout
-        deadline, answers, silent = time.monotonic() + most, [], []
+        most, now = self.fleet.start_timeout, self.fleet.now
+        deadline, answers, silent = now() + most, [], []
         for ticket, number in zip(tickets, numbers, strict=True):
             try:
-                answers.append(self.ray.get(ticket, timeout=max(deadline - time.monotonic(), 0.01)))
-            except self.ray.exceptions.GetTimeoutError:
-                silent.append(number)
+                while not self.ray.wait([ticket], timeout=max(min(deadline - now(), _LOOK_SECONDS), 0.01))[0]:
+                    if now() >= deadline:
+                        silent.append(number)
+                        break
+                else:
+                    answers.append(self.ray.get(ticket, timeout=ASK_SECONDS))
             except self.ray.exceptions.RayError as error:
                 gone = self.ray.exceptions.RayActorError, self.ray.exceptions.ObjectLostError
-                raise Died(number, first_sentence(error), isinstance(error, gone)) from error
+                raise Died(number, reason(error), isinstance(error, gone)) from error
         if silent:
             there = self.ray.cluster_resources().get("CPU", 0)
             who = f"{self.name} {silent[0]} has" if len(silent) == 1 else f"{self.name}s {silent} have"

@@ -36,6 +36,8 @@ class FleetEnv(VecEnv):
         self.fleet = fleet
         self.episodes: deque[Episode] = deque(maxlen=_MOST_EPISODES)
         """Those that SB3 has not been told of yet."""
+        self.may_step = False
+        """Whether a model learns in it. Whoever begins with a reset wants to see real observations."""
 
     def _zeros(self) -> Any:
         space = self.observation_space
@@ -48,6 +50,7 @@ class FleetEnv(VecEnv):
 
     def reset(self) -> Any:
         """Begin; collectors go on with what they are doing."""
+        self.may_step = False
         return self._zeros()
 
     def step_async(self, actions: Any) -> None:
@@ -55,6 +58,12 @@ class FleetEnv(VecEnv):
 
     def step_wait(self) -> Any:
         """Wait until collectors have played another step of all environments."""
+        self.fleet.check()
+        if not self.may_step:
+            raise RuntimeError(
+                "fleet.env is for model.learn(..., callback=fleet.callback()) only: it shows no observations. To evaluate a "
+                "model, use environments of make_env()"
+            )
         self.fleet.advance(self.num_envs)
         dones = np.zeros(self.num_envs, np.bool_)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]

@@ -14,17 +14,15 @@ import numpy as np
 from sb3_extra_buffers.distributed.acting import EXPLORATIONS, describe_policy, lane_epsilons, publish
 from sb3_extra_buffers.distributed.actors import CollectorActor, ShardActor
 from sb3_extra_buffers.distributed.callback import FleetCallback
+from sb3_extra_buffers.distributed.checkpoints import DEFAULTS, NUMBERS, load_manifest, save_fleet
 from sb3_extra_buffers.distributed.client import Batch, Client
-from sb3_extra_buffers.distributed.clock import Clock, RateLimiter
+from sb3_extra_buffers.distributed.clock import Clock, PatientClock
 from sb3_extra_buffers.distributed.closed import ClosedFleet
 from sb3_extra_buffers.distributed.collector_crew import CollectorCrew
 from sb3_extra_buffers.distributed.env import FleetEnv
 from sb3_extra_buffers.distributed.errors import MissingError, ShardLostError
-from sb3_extra_buffers.distributed.manifest import load_manifest
 from sb3_extra_buffers.distributed.optional import need_ray
 from sb3_extra_buffers.distributed.ray_transport import RayTransport
-from sb3_extra_buffers.distributed.replies import Reply
-from sb3_extra_buffers.distributed.saving import save_fleet
 from sb3_extra_buffers.distributed.schema import Array
 from sb3_extra_buffers.distributed.shard_crew import ShardCrew
 from sb3_extra_buffers.distributed.spaces import make_schema
@@ -85,7 +83,9 @@ class Fleet:
         collector_options: dict[str, Any] | None = None,
         shard_options: dict[str, Any] | None = None,
     ) -> None:
+        given = dict(locals())
         for name, value in (
+            ("max_lead", 1 if max_lead is None else max_lead),
             *(("n_collectors", n_collectors), ("envs_per_collector", envs_per_collector), ("n_shards", n_shards)),
             ("publish_every", publish_every),
         ):
@@ -107,10 +107,19 @@ class Fleet:
         self.timeout, self.start_timeout = timeout, start_timeout
         self.checkpoint_dir = None if checkpoint_dir is None else os.path.abspath(checkpoint_dir)
         self.checkpoint_every = checkpoint_every
-        lead = 4 * self.n_lanes * block_steps if max_lead is None else max_lead
-        self.limiter, self.clock = RateLimiter(lead), Clock(n_shards)
-        self.run, self.incarnation, self.timesteps = os.urandom(16), 0, 0
-        self.restores = self.is_closed = False
+        self.max_lead = 4 * self.n_lanes * block_steps if max_lead is None else max_lead
+        self.settings = {name: given[name] for name in (*NUMBERS, *DEFAULTS)}
+        """What a fleet that is restored from a checkpoint of this one is made with."""
+        self.clock = Clock(n_shards, self.n_lanes // n_collectors * block_steps)
+        self.now = PatientClock(min(timeout, start_timeout) / 4).now
+        self.run, self.incarnation = os.urandom(16), 0
+        self.checkpoint: str | None = None
+        """Name of the checkpoint that replaced shards begin with."""
+        self.model: Any = None
+        """The model that learns."""
+        self.is_closed = False
+        self.restored = 0
+        """Transitions that were there when this fleet began."""
         self.events: list[str] = []
         """What has gone wrong, and what was lost by it."""
         self.client: Client | None = None
@@ -119,10 +128,12 @@ class Fleet:
         self._publication: list[Any] | None = None
         self._lock = threading.RLock()
         """Somebody may ask for the status from another thread while the learner learns."""
+        self._failure: BaseException | None = None
+        """What another thread has found, for the learner."""
         self._polled_at = 0.0
         self.waited, self.began = 0.0, time.monotonic()
         options = {"num_cpus": 1, **(collector_options or {})}
-        self._shard_options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(shard_options or {})}
+        self._shard_options = {"num_cpus": 0, **(shard_options or {})}
         self.collectors = CollectorCrew(
             self, CollectorActor, make_env, n_collectors, envs_per_collector, options, resend_after
         )
@@ -142,17 +153,18 @@ class Fleet:
 
         :param checkpoint_dir: Where
         :param make_env: Makes the same environments
-        :param kwargs: What ``Fleet`` takes; numbers of collectors and shards have to be the same
+        :param kwargs: What ``Fleet`` takes. Numbers of collectors, environments, shards and steps of a block have to be the
+            same; all else but options of Ray's is as it was unless it is given here
         :return: The fleet
         """
-        said = load_manifest(checkpoint_dir)
-        for name, value in said.settings.items():
-            if kwargs.setdefault(name, value) != value:
+        manifest = load_manifest(checkpoint_dir)
+        for name, value in manifest.settings.items():
+            if kwargs.setdefault(name, value) != value and name in NUMBERS:
                 raise ValueError(f"{name} is {kwargs[name]}, but the checkpoint in {checkpoint_dir} was made with {value}")
         fleet = cls(make_env, checkpoint_dir=checkpoint_dir, **kwargs)
-        fleet.run, fleet.restores = said.run, True
-        fleet.incarnation = said.incarnation + 1
-        fleet.collectors.renumber(said.incarnation + 1)
+        fleet.run, fleet.checkpoint = manifest.run, manifest.name
+        fleet.incarnation = manifest.incarnation + 1
+        fleet.collectors.renumber(fleet.incarnation)
         return fleet
 
     # -- beginning and end ----------------------------------------------------------------------------------------------
@@ -170,9 +182,13 @@ class Fleet:
         if self.shards is not None:
             self.shards.dismiss()
 
-    def _need_open(self) -> None:
+    def check(self) -> None:
+        """Raise an error if this fleet has been closed, or if another thread has found that it cannot go on."""
         if self.is_closed:
             raise RuntimeError("this fleet has been closed, and its actors have ended: learn inside its with block")
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
 
     def __reduce__(self) -> Any:
         # SB3 saves replay_buffer_kwargs with a model; one that is loaded needs another fleet to go on, but none to act.
@@ -207,16 +223,11 @@ class Fleet:
         # The crew's own list: whom it replaces is reached at once.
         transport = RayTransport(self.shards.handles)
         self.client = Client(transport, self.schema, self.n_shards, prefetch, self.timeout, seed)
-        self.client.on_lost, self.client.on_reply = self._on_lost, self._on_reply
+        self.client.on_lost = self._on_lost
         for number, info in enumerate(self.shards.infos):
             self._introduce(number, info)
-            self.clock.note(number, 0, info.restored)
-        # A shard may have been saved after the manifest was written: its blocks must not be taken for ours, nor ours for its.
-        known = max(info.newest_incarnation for info in self.shards.infos)
-        if known >= self.incarnation:
-            self.incarnation = known + 1
-            self.collectors.renumber(self.incarnation)
-        self.timesteps = self.clock.total
+            self.clock.note(number, 0, info.restored, {who: max(known) for who, (_, known) in info.seen.items() if known})
+        self.clock.timesteps = self.restored = self.clock.total
 
     def _seed_of_samples(self) -> int | None:
         """A restored fleet does not draw what the one before it has drawn."""
@@ -237,6 +248,7 @@ class Fleet:
         :param model: The model
         """
         assert self.shards is not None
+        self.model = model
         self.publish(model)
         epsilons = lane_epsilons(0, self.n_lanes, self.n_lanes)
         self.collectors.start(self.schema.to_json(), describe_policy(model, self.exploration), self.shards, self.run, epsilons)
@@ -256,8 +268,7 @@ class Fleet:
 
     def _steer(self) -> None:
         assert self.shards is not None
-        limits = self.limiter.limits(self.clock, self.timesteps, self.n_shards)
-        self.shards.steer(limits, self.version, self._publication)
+        self.shards.steer(self.clock.limits(self.max_lead), self.version, self._publication)
 
     def advance(self, timesteps: int) -> None:
         """
@@ -265,33 +276,32 @@ class Fleet:
 
         :param timesteps: How many; ``MissingError`` names who has not played when they have not come in time
         """
-        self._need_open()
-        if self._publication is None:
-            raise RuntimeError("collectors have no policy yet: call model.learn(..., callback=fleet.callback())")
-        self.timesteps += timesteps
+        self.check()
+        self.clock.timesteps += timesteps
         since = time.monotonic()
         try:
             self._wait_for_collectors()
         except BaseException:
-            self.timesteps -= timesteps  # an interrupted step has not been taken
+            self.clock.timesteps -= timesteps  # an interrupted step has not been taken
             raise
         finally:
             self.waited += time.monotonic() - since
         self.poll(_POLL_SECONDS)
 
     def _wait_for_collectors(self) -> None:
-        began, last = time.monotonic(), None
-        while not self.limiter.may_step(self.clock, self.timesteps):
+        began, last = self.now(), None
+        while self.clock.lead < 0:
+            self.check()
             self.poll(_POLL_WHEN_WAITING)
             # One that is started gets time for that; those that fail again and again are not replaced for ever.
-            now = self.clock.total, self.collectors.replaced
+            known = self.clock.total, self.collectors.replaced, self.collectors.steps
             patience = self.timeout if self.collectors.all_play else max(self.timeout, self.start_timeout)
-            if now != last:
-                began, last = time.monotonic(), now
-            if time.monotonic() - began > patience:
+            if known != last:
+                began, last = self.now(), known
+            if self.now() - began > patience:
                 raise MissingError(
-                    f"no transitions have come for {patience:.0f} s: {self.collectors.explain()}; "
-                    f"{self.clock.total:,} of {self.timesteps:,} are there"
+                    f"nothing has been played for {patience:.0f} s: {self.collectors.explain()}; "
+                    f"{-self.clock.lead:,} more transitions are needed"
                 )
             time.sleep(_POLL_WHEN_WAITING)
 
@@ -310,7 +320,8 @@ class Fleet:
 
     def _poll(self, shards: ShardCrew) -> None:
         for stats in shards.hear():
-            self.clock.note(stats.shard, stats.incarnation, stats.added)
+            self.clock.note(stats.shard, stats.incarnation, stats.added, stats.newest)
+            self.collectors.have_sent(collector for collector, _ in stats.newest)
             if self.client is not None:
                 self.client.weigh(stats.shard, stats.incarnation, stats.total)
             self.env.episodes += stats.episodes
@@ -318,9 +329,6 @@ class Fleet:
             self.replace_shard(number, why)
         self.collectors.look_after(self.timeout)
         self._steer()
-
-    def _on_reply(self, reply: Reply) -> None:
-        self.clock.note(reply.shard, reply.incarnation, reply.added)
 
     def _on_lost(self, shard: int) -> None:
         if shard < 0:
@@ -336,17 +344,16 @@ class Fleet:
         :param why: What is known of that
         """
         assert self.shards is not None and self.client is not None
-        acknowledged = self.collectors.acknowledged(number) * self.schema.cells
         info = self.shards.replace(number)
         incarnation = self.shards.incarnations[number]
-        lost = self.clock.replace(number, incarnation, info.restored, acknowledged, self.shards.capacity)
         self._introduce(number, info)
+        told = self.collectors.replace_shard(number, self.shards.handles[number], incarnation)
+        lost = self.clock.replace(number, incarnation, info.restored, info.seen, told, self.shards.capacity)
         self.announce(
             f"shard {number} is lost ({why}): {lost:,} transitions are gone, {info.restored:,} were restored"
             + (f"; {info.problem}" if info.problem else "")
         )
         self._steer()
-        self.collectors.tell_of_shard(number, self.shards.handles[number], incarnation)
         self.shards.settle(number)
         if self.on_shard_loss == "stop":
             raise ShardLostError(number, f"{why}; {lost:,} transitions are gone, and on_shard_loss is 'stop'")
@@ -369,9 +376,9 @@ class Fleet:
         :param batch_size: Number of transitions
         :return: The batch
         """
-        self._need_open()
         assert self.client is not None
         with self._lock:
+            self.check()
             if self.client.is_empty:
                 self.poll()
             return self.client.sample(batch_size)
@@ -396,24 +403,30 @@ class Fleet:
 
     def status(self) -> FleetStatus:
         """
-        Tell how everybody is.
+        Return what is known of shards and collectors. Other threads may ask while the learner learns; it does not wait.
 
         :return: Figures; printed, they are a table
         """
-        self.poll()
+        if self._lock.acquire(blocking=False):
+            try:
+                self.poll()
+            except (RuntimeError, TimeoutError, ValueError) as error:
+                self._failure = error  # which the learner will get
+            finally:
+                self._lock.release()
         return FleetStatus.of(self)
 
     # -- checkpoints ----------------------------------------------------------------------------------------------------
 
     def save(self, model: Any = None) -> None:
         """
-        Save all shards, the model, and last a manifest with all clocks.
+        Save all shards and the model. The checkpoint before counts until all of it is written.
 
-        :param model: The model; None for none
+        :param model: The model; None for the one that learns
         """
-        self._need_open()
         with self._lock:
-            save_fleet(self, model)
+            self.check()
+            save_fleet(self, self.model if model is None else model)
 
     def shard_path(self, number: int) -> str:
         """

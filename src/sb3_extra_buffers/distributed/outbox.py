@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Outbox:
         self._incarnations = [0] * n_shards
         self._credit = [0] * n_shards
         self._questions: dict[int, tuple[Any, float]] = {}
+        self._lock = threading.RLock()  # a shard may be replaced from another thread
 
     @property
     def settled(self) -> int:
@@ -103,32 +105,36 @@ class Outbox:
 
         :param message: It
         """
-        block = _Waiting(self.shard_of(self.sequence), message, [], self.now())
-        self._waiting[self.sequence] = block
-        self.sequence += 1
-        self.largest = max(self.largest, len(message))
-        self._send(block)
+        with self._lock:
+            block = _Waiting(self.shard_of(self.sequence), message, [], self.now())
+            self._waiting[self.sequence] = block
+            self.sequence += 1
+            self.largest = max(self.largest, len(message))
+            self._send(block)
 
     def _send(self, block: _Waiting) -> None:
         block.sent_at = self.now()
         block.tickets.append(self.transport.submit(block.shard, "add", block.message))
 
-    def replaced(self, shard: int, incarnation: int) -> None:
+    def replaced(self, shard: int, incarnation: int) -> tuple[int, tuple[int, ...]]:
         """
         Note that there is a new shard in place of one: what that had not acknowledged goes to the new one.
 
         :param shard: Number of the shard
         :param incarnation: How often it has been replaced
+        :return: The number of the next block, and the blocks that no shard before this one has acknowledged; no answer of
+            theirs counts any more
         """
-        if incarnation <= self._incarnations[shard]:
-            return
-        self._incarnations[shard], self._credit[shard] = incarnation, 0
-        self._questions.pop(shard, None)
-        for block in self._waiting.values():
-            if block.shard == shard:
-                block.tickets.clear()
-                self.resent += 1
-                self._send(block)
+        with self._lock:
+            if incarnation > self._incarnations[shard]:
+                self._incarnations[shard], self._credit[shard] = incarnation, 0
+                self._questions.pop(shard, None)
+                for block in self._waiting.values():
+                    if block.shard == shard:
+                        block.tickets.clear()
+                        self.resent += 1
+                        self._send(block)
+            return self.sequence, tuple(number for number, block in self._waiting.items() if block.shard == shard)
 
     def pump(self, timeout: float) -> None:
         """
@@ -136,24 +142,26 @@ class Outbox:
 
         :param timeout: Seconds to wait for an answer at most
         """
-        shard = self.shard_of(self.sequence)
-        if len(self._waiting) < self.window and self._credit[shard] <= 0 and shard not in self._questions:
-            self._questions[shard] = self.transport.submit(shard, "ask"), self.now()
-        owners: list[tuple[Any, int, int]] = [
-            (ticket, block.shard, sequence) for sequence, block in self._waiting.items() for ticket in block.tickets
-        ]
-        owners += [(ticket, number, -1) for number, (ticket, _) in self._questions.items()]
+        with self._lock:
+            shard = self.shard_of(self.sequence)
+            if len(self._waiting) < self.window and self._credit[shard] <= 0 and shard not in self._questions:
+                self._questions[shard] = self.transport.submit(shard, "ask"), self.now()
+            owners: list[tuple[Any, int, int]] = [
+                (ticket, block.shard, sequence) for sequence, block in self._waiting.items() for ticket in block.tickets
+            ]
+            owners += [(ticket, number, -1) for number, (ticket, _) in self._questions.items()]
         done = self.transport.wait([ticket for ticket, _, _ in owners], timeout) if owners else []
-        for ticket, number, sequence in owners:
-            if any(ticket is one or ticket == one for one in done):
-                self._take(ticket, number, sequence)
-        for block in self._waiting.values():
-            if self.now() - block.sent_at >= self.resend_after:
-                self.resent += 1
-                self._send(block)
-        for number, (_, asked_at) in list(self._questions.items()):
-            if self.now() - asked_at >= self.resend_after:
-                del self._questions[number]
+        with self._lock:
+            for ticket, number, sequence in owners:
+                if any(ticket is one or ticket == one for one in done):
+                    self._take(ticket, number, sequence)
+            for block in self._waiting.values():
+                if self.now() - block.sent_at >= self.resend_after:
+                    self.resent += 1
+                    self._send(block)
+            for number, (_, asked_at) in list(self._questions.items()):
+                if self.now() - asked_at >= self.resend_after:
+                    del self._questions[number]
 
     def _take(self, ticket: Any, shard: int, sequence: int) -> None:
         block = self._waiting.get(sequence)

@@ -17,16 +17,16 @@ _TAKE_SECONDS = 30.0
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def first_sentence(error: BaseException) -> str:
-    """
-    Shorten what Ray says: most of it is a traceback, or advice.
-
-    :param error: What it has raised
-    :return: The sentence that says what has happened
-    """
+def reason(error: BaseException) -> str:
+    """What has happened, of what Ray says: most of that is a traceback, or advice."""
     lines = [line for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()] or [type(error).__name__]
-    has_traceback = any(line.lstrip().startswith('File "') for line in lines)
-    return (lines[-1] if has_traceback else lines[0]).strip().split(". ")[0].rstrip(".")
+    frames = [place for place, line in enumerate(lines) if line.lstrip().startswith('File "')]
+    if not frames:
+        return lines[0].strip().rstrip(".")
+    last = frames[-1] + 1
+    while last < len(lines) - 1 and lines[last][:1].isspace():  # code
+        last += 1
+    return " ".join(line.strip() for line in lines[last:]).rstrip(".")
 
 
 def call_actor(handle: Any, call: str, *args: Any, group: str = CONTROL) -> Any:
@@ -79,4 +79,4 @@ class RayTransport:
         except self.ray.exceptions.GetTimeoutError as error:
             raise ShardLostError(ticket.shard, f"its answer did not arrive within {_TAKE_SECONDS:.0f} s") from error
         except (self.ray.exceptions.RayActorError, self.ray.exceptions.ObjectLostError) as error:
-            raise ShardLostError(ticket.shard, first_sentence(error)) from error
+            raise ShardLostError(ticket.shard, reason(error)) from error

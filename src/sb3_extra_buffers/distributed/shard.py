@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sb3_extra_buffers.distributed.block import Block, Episode, Name, decode_block
+from sb3_extra_buffers.distributed.clock import Who
 from sb3_extra_buffers.distributed.drawing import Drawer, PriorityDrawer, UniformDrawer
 from sb3_extra_buffers.distributed.errors import BlockError
 from sb3_extra_buffers.distributed.replies import Reply, SampleCoder, gather
@@ -53,14 +54,18 @@ class Stats(NamedTuple):
     capacity: int
     total: float
     """Sum of the priorities; the size where there are none."""
+    received: int
+    """Transitions that were added and not restored."""
     wire_bytes: int
-    """Bytes of the blocks that were added."""
+    """Bytes of their blocks."""
     held_bytes: int
     """Bytes of the chunks that it holds."""
     duplicates: int
     refused: int
-    oldest_version: int
-    """Oldest policy among the blocks that came since the last question."""
+    policy_lag: int
+    """Versions that the policy of the oldest of the newest blocks was behind when it came."""
+    newest: dict[Who, int]
+    """The newest block of each collector from which blocks came since the last question."""
     n_episodes: int
     """Episodes ever told of."""
     episodes: tuple[Episode, ...]
@@ -126,13 +131,14 @@ class Shard:
         self.drawer: Drawer = (
             UniformDrawer(rng) if alpha is None else PriorityDrawer(rng, self.capacity, float(alpha), float(eps))
         )
-        self.wire_bytes = self.duplicates = self.refused = 0
+        self.received = self.wire_bytes = self.duplicates = self.refused = 0
         self._lock = self.table.lock
         self._trial = schema.make_table(schema.block_steps)  # what does not fit here does not fit the ring
         self._coder = SampleCoder(schema)
         self._limit = 0
         self._published: tuple[int, Any] = (0, None)
-        self._versions: set[int] = set()
+        self._lag, self._lags = 0, set[int]()
+        self._newest: dict[Who, int] = {}
         self._episodes: deque[Episode] = deque(maxlen=_MOST_EPISODES)
         self._n_episodes = self._held_bytes = 0
 
@@ -151,6 +157,7 @@ class Shard:
         except BlockError:
             self.refused += 1
             raise
+        self.received += self.schema.cells * added
         self.wire_bytes += len(message) * added
         return self._acknowledge(block.name.sequence, added)
 
@@ -172,7 +179,8 @@ class Shard:
             self.seen[who] = settled, {number for number in (*known, sequence) if number >= settled}
             self.duplicates += not is_new
             if is_new:
-                self._versions.add(block.policy_version)
+                self._lags.add(max(self._published[0] - block.policy_version, 0))
+                self._newest[who] = max(self._newest.get(who, sequence), sequence)
                 self._episodes += block.episodes
                 self._n_episodes += len(block.episodes)
         return is_new
@@ -267,12 +275,12 @@ class Shard:
         with self._lock:
             missing = max(self._n_episodes - max(episodes_from, 0), 0)
             recent = tuple(self._episodes)[len(self._episodes) - min(missing, len(self._episodes)) :]
-            versions, self._versions = self._versions, set()
-            return Stats(
-                *(self.number, self.incarnation, self.added, self.size, self.capacity, self.drawer.total(self.size)),
-                *(self.wire_bytes, self._held_bytes, self.duplicates, self.refused, min(versions, default=-1)),
-                *(self._n_episodes, recent),
-            )
+            if self._lags:
+                self._lag, self._lags = max(self._lags), set()
+            newest, self._newest = self._newest, {}
+            counts = self.received, self.wire_bytes, self._held_bytes, self.duplicates, self.refused, self._lag
+            held = self.added, self.size, self.capacity, self.drawer.total(self.size)
+            return Stats(self.number, self.incarnation, *held, *counts, newest, self._n_episodes, recent)
 
     # -- samples --------------------------------------------------------------------------------------------------------
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.distributed.crew import ASK_SECONDS, MOST_FAILURES, Crew, Died
 from sb3_extra_buffers.distributed.errors import ShardLostError
-from sb3_extra_buffers.distributed.ray_transport import GROUPS, SHARD_GROUPS, call_actor, first_sentence
+from sb3_extra_buffers.distributed.ray_transport import GROUPS, SHARD_GROUPS, call_actor, reason
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.distributed.fleet import Fleet
+
+_PLACED = {"scheduling_strategy", "resources", "label_selector", "placement_group"}
+"""Options by which a user has said where shards belong."""
 
 
 class ShardCrew(Crew):
@@ -26,6 +28,8 @@ class ShardCrew(Crew):
 
     def __init__(self, fleet: Fleet, kind: type[Any], arguments: dict[str, Any], options: dict[str, Any]) -> None:
         super().__init__(fleet, kind, options, SHARD_GROUPS, "shard")
+        self._options = options
+        self._nodes: list[str | None] = [None] * fleet.n_shards
         self._arguments, cells = arguments, fleet.schema.cells
         self.capacity = -(-arguments["capacity"] // cells) * cells
         self.stats: list[Any] = [None] * fleet.n_shards
@@ -36,10 +40,21 @@ class ShardCrew(Crew):
     def _start(self, number: int) -> Any:
         fleet = self.fleet
         given = {**self._arguments, "number": number, "incarnation": self.incarnations[number]}
-        path = None if fleet.checkpoint_dir is None else fleet.shard_path(number)
-        if not fleet.restores and self.incarnations[number] == 0:
-            path = None  # what is there is of another run
-        return self._make.remote(fleet.schema.to_json(), given, path)
+        checkpoint = None if fleet.checkpoint is None else (fleet.shard_path(number), fleet.checkpoint)
+        options = {}
+        if not _PLACED & set(self._options):
+            options["scheduling_strategy"] = self._choose_node(number)
+        return self._make.options(**options).remote(fleet.schema.to_json(), given, checkpoint)
+
+    def _choose_node(self, number: int) -> Any:
+        """The machine with the fewest shards. Ray itself spreads only what takes a part of a CPU, which may not be free."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        alive = [node for node in self.ray.nodes() if node["Alive"]]
+        there = [node["NodeID"] for node in alive if node["Resources"].get("CPU", 0) > 0] or [node["NodeID"] for node in alive]
+        self._nodes[number] = None
+        node = self._nodes[number] = min(sorted(there), key=self._nodes.count)
+        return NodeAffinitySchedulingStrategy(node, soft=True)
 
     def hire(self) -> None:
         """Start all shards."""
@@ -101,13 +116,13 @@ class ShardCrew(Crew):
                 try:
                     stats = self.ray.get(asked[0], timeout=ASK_SECONDS)
                 except (self.ray.exceptions.RayActorError, self.ray.exceptions.ObjectLostError) as error:
-                    self._dead[number] = first_sentence(error)
+                    self._dead[number] = reason(error)
                     continue
                 except self.ray.exceptions.GetTimeoutError:
                     continue
                 self.stats[number], self._episodes[number] = stats, stats.n_episodes
                 heard.append(stats)
-            self._asked[number] = call_actor(handle, "stats", self._episodes[number]), time.monotonic()
+            self._asked[number] = call_actor(handle, "stats", self._episodes[number]), self.fleet.now()
         return heard
 
     def missing(self, timeout: float) -> list[tuple[int, str]]:
@@ -119,7 +134,7 @@ class ShardCrew(Crew):
         """
         found = dict(self._dead)
         for number, asked in enumerate(self._asked):
-            if asked is not None and number not in found and time.monotonic() - asked[1] > timeout:
+            if asked is not None and number not in found and self.fleet.now() - asked[1] > timeout:
                 found[number] = f"it has not answered for {timeout:.0f} s"
         return sorted(found.items())
 
@@ -134,13 +149,8 @@ class ShardCrew(Crew):
         for handle, limit in zip(self.handles, limits, strict=True):
             call_actor(handle, "steer", limit, version, publication)
 
-    def save(self, path_of: Callable[[int], str]) -> list[int]:
-        """
-        Save all shards, at the same time.
-
-        :param path_of: Where each goes to
-        :return: Transitions that each counts; ``Died`` names one that could not do it
-        """
+    def save(self, path_of: Callable[[int], str], name: str, keep: str | None) -> None:
+        """Save all shards, at the same time, as the checkpoint ``name``; ``Died`` names one that could not do it."""
         group, numbers = GROUPS["save"], range(len(self.handles))
-        asked = [call_actor(self.handles[number], "save", path_of(number), group=group) for number in numbers]
-        return self.ask(asked, numbers, "been saved", "A larger start_timeout gives it more time")
+        asked = [call_actor(self.handles[number], "save", path_of(number), name, keep, group=group) for number in numbers]
+        self.ask(asked, numbers, "been saved", "A larger start_timeout gives it more time")

@@ -18,16 +18,15 @@ def figures_of(fleet: Fleet) -> dict[str, float]:
     :return: Figures by name
     """
     known = [stats for stats in (fleet.shards.stats if fleet.shards is not None else []) if stats is not None]
-    added = max(sum(stats.added for stats in known), 1)
+    received = max(sum(stats.received for stats in known), 1)
     seconds = max(time.monotonic() - fleet.began, 1e-9)
-    oldest = [stats.oldest_version for stats in known if stats.oldest_version >= 0]
     return {
         "transitions": float(fleet.clock.total),
-        "adds_per_second": fleet.clock.total / seconds,
-        "wire_bytes_per_transition": sum(stats.wire_bytes for stats in known) / added,
+        "adds_per_second": (fleet.clock.total - fleet.restored) / seconds,
+        "wire_bytes_per_transition": sum(stats.wire_bytes for stats in known) / received,
         "waiting_for_collectors": fleet.waited / seconds,
         "waiting_for_samples": (fleet.client.waited if fleet.client is not None else 0.0) / seconds,
-        "policy_lag": float(fleet.version - min(oldest)) if oldest else 0.0,
+        "policy_lag": float(max((stats.policy_lag for stats in known), default=0)),
         "lost": float(fleet.clock.lost),
         "duplicates": float(sum(stats.duplicates for stats in known)),
     }
@@ -64,12 +63,12 @@ class FleetStatus:
         return cls(shards, tuple(crew.progress), tuple(crew.incarnations), figures_of(fleet), tuple(fleet.events))
 
     def __str__(self) -> str:
-        lines = ["shard      replaced      added       held   of    wire bytes  twice"]
+        lines = ["shard      replaced      added       held   of   bytes each  twice"]
         for number, stats in enumerate(self.shards):
             if stats is None:
                 lines.append(f"{number:<5} has not answered yet")
                 continue
-            wire = stats.wire_bytes / max(stats.added, 1)
+            wire = stats.wire_bytes / max(stats.received, 1)
             lines.append(
                 f"{number:<10} {stats.incarnation:>8} {stats.added:>10,} {stats.size:>10,} {stats.size / stats.capacity:>5.0%}"
                 f" {wire:>10.0f} {stats.duplicates:>6}"
