@@ -128,7 +128,9 @@ class Handle:
                 given = [self.ray.get(arg) if isinstance(arg, Ref) else arg for arg in cloudpickle.loads(packed)]
                 value = getattr(self.instance, name)(*given)
                 self.runs.wait()
-                if not self.ray.lose_answer(self, name):
+                if self.ray.lose_answer(self, name):
+                    ref.set(None, RayActorError("The actor is unavailable"))
+                else:
                     ref.set(value)
             except _Killed:
                 pass

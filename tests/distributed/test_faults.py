@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import fake_ray
-import gymnasium as gym
 import numpy as np
 import pytest
 from fleet_worlds import Numbered, check_samples
 from gymnasium import spaces
-from stable_baselines3 import DQN, SAC, TD3
+from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_extra_buffers.distributed import Fleet, ShardedReplayBuffer, ShardLostError
@@ -334,6 +332,17 @@ def test_the_status_does_not_wait_for_samples(ray: Any) -> None:
         waiting.join(60)
 
 
+def test_an_actor_that_is_unavailable_for_a_moment(ray: Any) -> None:
+    """Ray reports calls as failed that were carried out: blocks are sent again, and not added again."""
+    count = itertools.count()
+    ray.lose_answer = lambda actor, call: call in ("add", "ask") and next(count) % 5 == 3
+    with Lively(n_shards=2, n_collectors=2) as run:
+        run.learn(480)
+        until(lambda: run.fleet.status().figures["duplicates"] > 0)
+        check_samples(run.model.replay_buffer.sample(64))
+        assert not run.fleet.events
+
+
 # -- what users do --------------------------------------------------------------------------------------------------------
 
 
@@ -408,26 +417,6 @@ def test_actors_leave_no_records_of_their_calls(ray: Any) -> None:
         assert len(ray.actors) == 2 and all(actor.options["enable_task_events"] is False for actor in ray.actors)
 
 
-class Still(gym.Env[Any, Any]):
-    """Always shows the same."""
-
-    observation_space = spaces.Box(0, 255, (2, 36, 36), np.uint8)
-    action_space = spaces.Box(-2.0, 2.0, (2,), np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return np.full((2, 36, 36), 7, np.uint8), {}
-
-    def step(self, action: Any) -> Any:
-        return np.full((2, 36, 36), 7, np.uint8), 0.0, False, False, {}
-
-
-@pytest.mark.parametrize("kind", [SAC, TD3])
-def test_the_seed_reaches_the_noise_of_actions(ray: Any, kind: type[Any]) -> None:
-    noise = {"action_noise": NormalActionNoise(np.zeros(2), 0.1 * np.ones(2))} if kind is TD3 else {}
-    drawn = []
-    for seed in (3, 3, 4):
-        with Lively(Still, kind, seed=seed, max_lead=32, model={"gradient_steps": 0, "learning_starts": 0, **noise}) as run:
-            run.learn(32)
-            actions = run.model.replay_buffer.sample(400).actions.numpy()
-            drawn.append({tuple(action) for action in actions.tolist()})
-    assert drawn[0] & drawn[1] and not drawn[0] & drawn[2]
+def test_resend_after_is_deprecated(ray: Any) -> None:
+    with pytest.warns(DeprecationWarning, match="resend_after has no effect"), Lively(resend_after=5.0):
+        pass

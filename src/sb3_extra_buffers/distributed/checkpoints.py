@@ -14,20 +14,16 @@ import hashlib
 import os
 import secrets
 import shutil
-from typing import TYPE_CHECKING, Any, NamedTuple
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_extra_buffers.distributed.block import Block, Name, decode_block
-from sb3_extra_buffers.distributed.crew import MOST_FAILURES, Died
-from sb3_extra_buffers.distributed.drawing import PriorityDrawer
-from sb3_extra_buffers.distributed.errors import MissingError
-from sb3_extra_buffers.distributed.shard import Shard, Slot
+from sb3_extra_buffers.distributed.blocks import pack, unpack
+from sb3_extra_buffers.distributed.shard import PriorityDrawer, Shard, Slot
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage.directory import Replacement, SavedDirectory
-
-if TYPE_CHECKING:
-    from sb3_extra_buffers.distributed.fleet import Fleet
 
 _SHARD, _FLEET = "shard", "fleet"
 MODEL = "model.zip"
@@ -56,7 +52,7 @@ def save_shard(shard: Shard, path: str | os.PathLike[str], name: str, keep: str 
         drawer = shard.drawer
         shares = np.array(drawer.tree.leaves) if isinstance(drawer, PriorityDrawer) else None
         highest = drawer.highest if isinstance(drawer, PriorityDrawer) else 1.0
-        copies = {column: array.copy() for column, array in arrays.items()}
+        copies = [arrays[column.name].copy() for column in shard.schema.columns]
         seen = [[*who, settled, sorted(known)] for who, (settled, known) in shard.seen.items()]
     nbytes = sum(len(data) for slot in kept if slot is not None for chunks in slot.chunks for data in chunks)
     old = _state_of(path, keep)
@@ -64,22 +60,22 @@ def save_shard(shard: Shard, path: str | os.PathLike[str], name: str, keep: str 
         states = {}
         if old is not None:
             with contextlib.suppress(KeyError):  # what is damaged cannot be kept
-                for part in (*old["names"], *([] if old["priorities"] is None else [old["priorities"]])):
+                names = [_block_name(old["run"], held["name"]) for held in old["held"]]
+                for part in (*names, *([] if old["priorities"] is None else [old["priorities"]])):
                     files.keep(part)
                 states[keep] = old
-        names = []
+        held = []
         for number, slot in zip(numbers, kept, strict=True):
             assert slot is not None
             first = number % shard.slots * steps
-            columns = {column: copy[first : first + steps] for column, copy in copies.items()}
-            names.append(_put_block(shard, slot, columns, files))
+            held.append(_put_block(shard, slot, [copy[first : first + steps] for copy in copies], files))
         states[name] = {
-            "schema": shard.schema.to_json(),
+            "schema": shard.schema.digest,
             "run": shard.run.hex(),
             "number": shard.number,
             "capacity": shard.capacity,
             "blocks": blocks,
-            "names": names,
+            "held": held,
             "seen": seen,
             "highest": highest,
             "priorities": None if shares is None else _put_shares(shares, files),
@@ -97,15 +93,18 @@ def _state_of(path: str | os.PathLike[str], name: str | None) -> Any:
         return None
 
 
-def _put_block(shard: Shard, slot: Slot, columns: dict[str, Any], files: Replacement) -> str:
-    name = "block-{}-{}-{}-{}".format(shard.run.hex(), *slot.name)
+def _block_name(run: str, name: Sequence[int]) -> str:
+    return "block-{}-{}-{}-{}".format(run, *name)
+
+
+def _put_block(shard: Shard, slot: Slot, columns: list[Any], files: Replacement) -> dict[str, Any]:
+    part = _block_name(shard.run.hex(), slot.name)
     try:
-        return files.keep(name)  # what a block holds follows from its name
+        files.keep(part)  # what a block holds follows from its name
     except KeyError:
-        pass
-    ordered = [columns[column.name] for column in shard.schema.columns]
-    rest = 0, slot.policy_version, slot.first_step, ordered, slot.chunks, slot.splits
-    return files.put(name, Block(shard.schema, shard.run, Name(*slot.name), *rest).encode())
+        files.put(part, pack(columns, slot.chunks)[1])
+    sizes = [[len(chunk) for chunk in of_key] for of_key in slot.chunks]
+    return {"name": slot.name, "policy_version": slot.policy_version, "splits": slot.splits, "sizes": sizes}
 
 
 def _put_shares(shares: Any, files: Replacement) -> str:
@@ -113,33 +112,38 @@ def _put_shares(shares: Any, files: Replacement) -> str:
     return files.put(f"priorities-{hashlib.blake2b(data, digest_size=12).hexdigest()}", data)
 
 
-def load_shard(shard: Shard, path: str | os.PathLike[str], name: str) -> int:
+def load_shard(shard: Shard, path: str | os.PathLike[str], checkpoint: str) -> int:
     """Fill an empty shard with what was saved of it under the name of a checkpoint. Return the transitions that it counts."""
     saved = SavedDirectory(path)
     try:
-        if saved.body["kind"] != _SHARD or name not in saved.body["states"]:
-            raise ValueError(f"it holds no checkpoint {name}")
-        state = saved.body["states"][name]
-        if state["schema"] != shard.schema.to_json() or state["run"] != shard.run.hex():
+        if saved.body["kind"] != _SHARD or checkpoint not in saved.body["states"]:
+            raise ValueError(f"it holds no checkpoint {checkpoint}")
+        state = saved.body["states"][checkpoint]
+        if state["schema"] != shard.schema.digest or state["run"] != shard.run.hex():
             raise ValueError("it holds other observations or actions, or is of another run")
         if (state["number"], state["capacity"]) != (shard.number, shard.capacity):
             raise ValueError(
                 f"it is shard {state['number']} of {state['capacity']} transitions, not shard {shard.number} of "
                 f"{shard.capacity}; restore with the same number of shards and the same buffer_size"
             )
-        blocks, names = state["blocks"], state["names"]
-        if type(blocks) is not int or not isinstance(names, list) or len(names) != min(blocks, shard.slots) or blocks < 0:
+        blocks, held = state["blocks"], state["held"]
+        if type(blocks) is not int or not isinstance(held, list) or len(held) != min(blocks, shard.slots) or blocks < 0:
             raise ValueError(f"{blocks!r} blocks do not fit")
         seen = {(int(c), int(i)): (int(settled), set(map(int, known))) for c, i, settled, known in state["seen"]}
-        shard.blocks = blocks - len(names)
-        for part in names:
-            shard.put(decode_block(bytes(saved.read(part)), shard.schema, shard.run))
+        shard.blocks = blocks - len(held)
+        for block in held:
+            collector, incarnation, sequence = map(int, block["name"])
+            name = collector, incarnation, sequence
+            data = saved.read(_block_name(state["run"], name))
+            columns, chunks = unpack(shard.schema, block["sizes"], data)
+            splits = tuple((int(axis), int(group)) for axis, group in block["splits"])
+            shard.put(Slot(name, int(block["policy_version"]), splits, chunks), columns)
         shard.seen = seen
         if isinstance(shard.drawer, PriorityDrawer) and state["priorities"] is not None:
             shares = np.frombuffer(saved.read(state["priorities"]), np.float64)
             shard.drawer.tree.set(np.arange(shard.capacity), shares)
             shard.drawer.highest = float(state["highest"])
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, zlib.error) as error:
         raise StorageError(f"{saved.path} is not what this shard was saved to: {error}") from error
     return shard.added
 
@@ -159,54 +163,40 @@ class Manifest(NamedTuple):
     """Name of the file of the model."""
 
 
-def save_fleet(fleet: Fleet, model: Any = None) -> None:
-    """Save all shards, the model, and then the manifest, which makes them count."""
-    folder = fleet.checkpoint_dir
-    if folder is None or fleet.shards is None:
-        raise ValueError("there is nowhere to save to: give the Fleet a checkpoint_dir, and a model a buffer of it")
+def save_fleet(
+    folder: str,
+    save_shards: Callable[[str, str | None], None],
+    model: Any,
+    run: bytes,
+    incarnation: int,
+    settings: dict[str, Any],
+) -> str:
+    """
+    Save all shards and the model, and then the manifest, which makes them count. ``save_shards`` saves them as ``save_shard``
+    does, under the name of a checkpoint, and keeps another one. Return the name.
+    """
     os.makedirs(folder, exist_ok=True)
     try:
         old: Manifest | None = read_manifest(folder)
     except (OSError, StorageError):
         old = None
-    name = secrets.token_hex(8)
-    _save_shards(fleet, name, None if old is None else old.name)
-    file = None
+    name, file = secrets.token_hex(8), None
+    save_shards(name, None if old is None else old.name)
     if model is not None:
         file = f"model-{name}.zip"
         model.save(os.path.join(folder, file))
         _sync(os.path.join(folder, file))
-    elif old is not None and old.run == fleet.run:
+    elif old is not None and old.run == run:
         file = old.model
-    body = {
-        "kind": _FLEET,
-        "name": name,
-        "run": fleet.run.hex(),
-        "incarnation": max([fleet.incarnation, *fleet.collectors.incarnations]),
-        "settings": fleet.settings,
-        "model": file,
-    }
+    about = {"run": run.hex(), "incarnation": incarnation, "settings": settings, "model": file}
     with Replacement(os.path.join(folder, _FLEET)) as files:
-        files.commit(body)
-    fleet.checkpoint = name
+        files.commit({"kind": _FLEET, "name": name, **about})
     _place_model(folder, file)
     for left in os.listdir(folder):
         if left.startswith("model-") and left.endswith(".zip") and left != file:
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(folder, left))
-
-
-def _save_shards(fleet: Fleet, name: str, keep: str | None) -> None:
-    """Save all of them; one that dies meanwhile is replaced, and all are saved again."""
-    assert fleet.shards is not None
-    for _ in range(MOST_FAILURES + 1):
-        try:
-            return fleet.shards.save(fleet.shard_path, name, keep)
-        except Died as error:
-            if not error.is_gone:
-                raise RuntimeError(f"shard {error.number} could not be saved: {error.why}") from error
-            fleet.replace_shard(error.number, error.why)
-    raise MissingError(f"a checkpoint was begun {MOST_FAILURES + 1} times, and each time a shard was lost meanwhile")
+    return name
 
 
 def _place_model(folder: str, file: str | None) -> None:

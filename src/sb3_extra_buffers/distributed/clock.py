@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-Who = tuple[int, int]
-"""A collector and its incarnation."""
+from sb3_extra_buffers.distributed.blocks import Who
 
 
 class PatientClock:
     """
-    Time in which this process could look for answers. It advances by ``most`` at most between two looks, so that a process
-    that was suspended finds the answers that have come meanwhile before it takes anyone for lost.
+    Time in which this process could look for answers. It advances by ``most`` at most between two looks, so a process that was
+    suspended takes the answers that have come meanwhile before it takes an actor for lost.
     """
 
     def __init__(self, most: float) -> None:
