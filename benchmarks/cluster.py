@@ -249,7 +249,9 @@ def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
         idle = (loopback_bytes() - first) / job["seconds"]
         found["idle_bytes_per_second"] = round(idle)
         # A question is a call without anything to carry; what it takes is Ray's.
-        empty = {group: count_bytes(lambda group=group: ask("ask", group=group), CALLS, idle) for group in ("write", "read")}
+        empty = {
+            group: count_bytes(lambda group=group: ask("ask", 0, group=group), CALLS, idle) for group in ("write", "read")
+        }
         found["call_without_payload"] = {group: round(value) for group, value in empty.items()}
         there = iter(blocks * (1 + CALLS // len(blocks) * 2))  # what comes twice is sent all the same
         sent: list[int] = []

@@ -63,6 +63,13 @@ def test_a_small_shard_has_not_lost_more_than_it_held() -> None:
     assert clock.replace(0, 1, 0, {}, {}, 64) == 64 and clock.total == 1000
 
 
+def test_what_is_reserved_counts() -> None:
+    clock = Clock(2, 10)
+    clock.note(0, 0, 100, {(0, 0): 18}, 30)
+    clock.timesteps = 90
+    assert clock.lead == 10 and clock.limits(50) == [135, 5] and clock.limits(40) == [130, 0]
+
+
 def test_what_is_lost_is_no_lead() -> None:
     clock = Clock(1, 10)
     clock.note(0, 0, 100, {(0, 0): 9})

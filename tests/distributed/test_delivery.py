@@ -181,6 +181,7 @@ def test_a_collector_waits_for_room() -> None:
     network.run()
     outbox.poll(0)
     assert (outbox.settled, outbox.sequence) == (1, 1)
+    assert network.shards[0].stats().reserved == 0
 
 
 def test_a_call_that_has_failed_is_made_again() -> None:
@@ -198,10 +199,10 @@ def test_a_call_that_has_failed_is_made_again() -> None:
             fail()
             outbox.poll(0)
             outbox.poll(0)
-            assert not network.calls  # not at once
+            assert what not in [call[2] for call in network.calls]  # not at once
             network.time += 2.0
             outbox.poll(0)
-            assert [call[2] for call in network.calls] == [what]
+            assert what in [call[2] for call in network.calls]
             network.run()
             outbox.poll(0)
             assert outbox.settled == outbox.sequence

@@ -151,7 +151,7 @@ def status_shards(fleet: Fleet) -> Any:
 
 
 def test_a_restored_fleet_has_the_settings_of_the_one_before(ray: Any, tmp_path: Path) -> None:
-    settings = {"exploration": "ape-x", "max_lead": 777, "publish_every": 33, "checkpoint_every": 5000, "seed": 9}
+    settings = {"exploration": "ape-x", "max_lead": 777, "publish_every": 33, "checkpoint_every": 5000, "seed": np.int64(9)}
     with Lively(checkpoint_dir=tmp_path, compression_method="rle", **settings) as run:
         run.learn(96)
     with Fleet.restore(tmp_path, Numbered) as fleet:
@@ -188,6 +188,20 @@ def test_what_is_lost_does_not_count_as_lead(ray: Any) -> None:
 
         run.learn(320, {100: lose})
         assert run.model.num_timesteps >= 320 and "shard 0 is lost" in run.fleet.events[0]
+
+
+def test_collectors_are_not_further_ahead_than_they_may_be(ray: Any) -> None:
+    """Many collectors at once see that there is room, and one of them is lost with what it has reserved."""
+    with Lively(max_lead=64, n_collectors=6, n_shards=2, timeout=30.0) as run:
+        leads = []
+
+        def look() -> None:
+            time.sleep(0.3)
+            leads.append(run.fleet.status().figures["transitions"] - run.model.num_timesteps)
+
+        things: dict[int, Any] = dict.fromkeys(range(48, 600, 48), look)
+        run.learn(600, {**things, 100: lambda: ray.alive("CollectorActor")[0].kill()})
+        assert max(leads) <= 64 + 2 * 32 + 12 and "collector 0 is lost" in run.fleet.events[0]
 
 
 def test_a_block_that_is_sent_again_counts_once(ray: Any) -> None:

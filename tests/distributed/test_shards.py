@@ -117,12 +117,16 @@ def test_an_empty_shard_says_so() -> None:
 def test_acknowledgements_carry_room_and_policy() -> None:
     schema = make_schema(2, 16)
     shard, player = Shard(schema, 320, RUN, 1, 4), Player(schema)
-    assert shard.ask().room == 0
-    shard.steer(40, 7, "where it is")
-    ack = shard.add(tuple(player.block()))
-    assert ack == (1, 4, 0, True, 8, 7, "where it is")
+    assert not shard.ask(0).may_play
+    shard.steer(33, 7, "where it is")
+    # There is room for a block of 32 and for one more transition, for which another block may be begun.
+    assert [shard.ask(collector).may_play for collector in (0, 0, 5, 6)] == [True, True, True, False]
+    assert shard.stats().reserved == 64
+    assert shard.add(tuple(player.block())) == (1, 4, 0, True, False, 7, "where it is")
+    shard.release(5)
+    assert shard.stats().reserved == 0
     shard.steer(0, 6, "an old one")
-    assert shard.ask() == (1, 4, -1, False, -32, 7, "where it is")
+    assert shard.ask(0) == (1, 4, -1, False, False, 7, "where it is")
 
 
 def test_stats_tell_of_each_episode_once() -> None:

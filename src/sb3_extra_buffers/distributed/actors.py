@@ -556,6 +556,9 @@ class CollectorPool(Pool):
         self.incarnations[number] += 1
         self.replaced += 1
         self._late.discard(number)
+        shards: ShardPool = self._start_with[2]  # type: ignore[index]
+        for shard in shards.handles:
+            call_actor(shard, "release", number)
         self.handles[number] = self._start()
         self._starting[number] = _Starting(call_actor(self.handles[number], "describe"), self.fleet.now(), why)
         self._play(number)

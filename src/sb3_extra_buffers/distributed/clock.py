@@ -42,7 +42,8 @@ class Clock:
         self._highest: list[dict[Who, int]] = [{} for _ in range(n_shards)]  # the newest block of each collector
         self._gone: list[dict[Who, set[int]]] = [{} for _ in range(n_shards)]  # blocks that are lost
         self._incarnations = [0] * n_shards
-        self._added = [0] * n_shards  # by these incarnations
+        self._added = [0] * n_shards  # by these incarnations, and what they have reserved for blocks that are played now
+        self._reserved = [0] * n_shards
 
     @property
     def total(self) -> int:
@@ -60,8 +61,8 @@ class Clock:
     def _count(self, shard: int, who: Who, highest: int) -> int:
         return (highest - self._first(shard, who)) // self.n_shards + 1
 
-    def note(self, shard: int, incarnation: int, added: int, newest: Mapping[Who, int]) -> None:
-        """Note what a shard has told: transitions that it has added, and the newest block of some collectors."""
+    def note(self, shard: int, incarnation: int, added: int, newest: Mapping[Who, int], reserved: int = 0) -> None:
+        """Note what a shard has told: transitions that it has added and reserved, and the newest block of some collectors."""
         known = self._highest[shard]
         for who, sequence in newest.items():
             before = known.get(who)
@@ -70,7 +71,7 @@ class Clock:
                 counted = 0 if before is None else self._count(shard, who, before)
                 self._blocks += self._count(shard, who, sequence) - counted
         if incarnation == self._incarnations[shard]:
-            self._added[shard] = max(self._added[shard], added)
+            self._added[shard], self._reserved[shard] = max(self._added[shard], added), reserved
 
     def replace(
         self,
@@ -91,7 +92,7 @@ class Clock:
             following, waiting = told.get(who, (self._highest[shard].get(who, -1) + 1, ()))
             own[who] = {*range(self._first(shard, who), following, self.n_shards)}.difference(waiting)
         self.note(shard, -1, 0, {who: max(blocks) for who, blocks in own.items() if blocks})
-        self._incarnations[shard], self._added[shard] = incarnation, added
+        self._incarnations[shard], self._added[shard], self._reserved[shard] = incarnation, added, 0
         count = 0
         for who, blocks in own.items():
             settled, known = seen.get(who, (0, set()))
@@ -106,6 +107,9 @@ class Clock:
         return lost
 
     def limits(self, max_lead: int) -> list[int]:
-        """How many transitions each shard may count before collectors wait. While there is room, every shard has some."""
-        room = max(max_lead - self.lead, 0)
-        return [added + -(-room // self.n_shards) for added in self._added]
+        """
+        How many transitions each shard may add and reserve before collectors wait. While there is room, every shard has
+        some, so the lead may exceed ``max_lead`` by a block of each shard.
+        """
+        each = -(-max(max_lead - self.lead - sum(self._reserved), 0) // self.n_shards)
+        return [added + reserved + each for added, reserved in zip(self._added, self._reserved, strict=True)]

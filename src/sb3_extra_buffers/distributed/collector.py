@@ -218,7 +218,7 @@ class Outbox:
         """The acknowledgement with the newest policy."""
         self._unacknowledged: dict[int, _Unacknowledged] = {}
         self._incarnations = [0] * n_shards
-        self._room = [0] * n_shards
+        self._reserved = -1  # the block for which there is room
         self._questions: dict[int, Any] = {}
         self._ask_at = [0.0] * n_shards
         self._lock = threading.RLock()  # a shard may be replaced from another thread
@@ -237,8 +237,8 @@ class Outbox:
         return (self.collector + sequence) % self.n_shards
 
     def has_room(self) -> bool:
-        """Whether another block may be collected now: few are on their way, and the learner is not far behind."""
-        return len(self._unacknowledged) < _WINDOW and self._room[self.shard_of(self.sequence)] > 0
+        """Whether the next block may be played now: few are on their way, and the learner is not far behind."""
+        return len(self._unacknowledged) < _WINDOW and self._reserved == self.sequence
 
     def push(self, block: Block) -> None:
         """Send the next block."""
@@ -262,7 +262,7 @@ class Outbox:
         with self._lock:
             if incarnation > self._incarnations[shard]:
                 self.handles[shard] = handle
-                self._incarnations[shard], self._room[shard], self._ask_at[shard] = incarnation, 0, 0.0
+                self._incarnations[shard], self._ask_at[shard] = incarnation, 0.0
                 self._questions.pop(shard, None)
                 for block in self._unacknowledged.values():
                     if block.shard == shard:
@@ -275,9 +275,9 @@ class Outbox:
         """Take answers, retry what has failed, and ask for room if there is none; wait so long for an answer at most."""
         with self._lock:
             shard = self.shard_of(self.sequence)
-            is_idle = len(self._unacknowledged) < _WINDOW and self._room[shard] <= 0 and shard not in self._questions
+            is_idle = len(self._unacknowledged) < _WINDOW and self._reserved != self.sequence and shard not in self._questions
             if is_idle and self.now() >= self._ask_at[shard]:
-                self._questions[shard] = call_actor(self.handles[shard], "ask")
+                self._questions[shard] = call_actor(self.handles[shard], "ask", self.collector)
             for block in self._unacknowledged.values():
                 if self.now() >= block.retry_at:
                     self.resent += 1
@@ -312,7 +312,8 @@ class Outbox:
             return  # of one that has been given up: what it holds does not count any more
         if block is not None and ack.sequence == sequence:
             del self._unacknowledged[sequence]
-        self._room[shard] = ack.room
+        if ack.may_play and shard == self.shard_of(self.sequence):
+            self._reserved = self.sequence
         if self.newest is None or ack.version >= self.newest.version:
             self.newest = ack
 

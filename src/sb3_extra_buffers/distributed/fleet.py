@@ -83,7 +83,8 @@ class Fleet:
         shard_options: dict[str, Any] | None = None,
     ) -> None:
         given = dict(locals())
-        self.settings = {name: given[name] for name in (*NUMBERS, *DEFAULTS)}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        self.settings = {name: plain[name] for name in (*NUMBERS, *DEFAULTS)}
         """What a fleet that is restored from a checkpoint of this one is made with."""
         for name in ("n_collectors", "envs_per_collector", "n_shards", "publish_every", "max_lead"):
             if given[name] is not None and given[name] < 1:
@@ -283,7 +284,7 @@ class Fleet:
                 return
             self._polled_at = now
             for stats in self.shards.poll():
-                self.clock.note(stats.shard, stats.incarnation, stats.added, stats.newest)
+                self.clock.note(stats.shard, stats.incarnation, stats.added, stats.newest, stats.reserved)
                 self.collectors.have_sent(collector for collector, _ in stats.newest)
                 if self.client is not None:
                     self.client.weigh(stats.shard, stats.incarnation, stats.total)

@@ -46,8 +46,8 @@ class Ack(NamedTuple):
     """Of the block; -1 where none was sent."""
     added: bool
     """False for a block that had been added before."""
-    room: int
-    """Transitions that may still come before the learner has caught up."""
+    may_play: bool
+    """Whether the collector that has asked may play a block for this shard."""
     version: int
     """Of the newest policy."""
     publication: Any
@@ -64,6 +64,8 @@ class Stats(NamedTuple):
     size: int
     """Transitions that it holds."""
     capacity: int
+    reserved: int
+    """Transitions of blocks that collectors may play now."""
     total: float
     """Sum of the priorities; the size where there are none."""
     received: int
@@ -215,6 +217,7 @@ class Shard:
         self._lock = self.table.lock
         self._coder = SampleCoder(schema)
         self._limit = 0
+        self._reserved: set[int] = set()  # collectors that may play a block now
         self._published: tuple[int, Any] = (0, None)
         self._lag, self._lags = 0, set[int]()
         self._newest: dict[Who, int] = {}
@@ -230,6 +233,11 @@ class Shard:
     def size(self) -> int:
         """Transitions that are there."""
         return min(self.blocks, self.slots) * self.schema.cells
+
+    @property
+    def reserved(self) -> int:
+        """Transitions of blocks that collectors may play now."""
+        return len(self._reserved) * self.schema.cells
 
     # -- blocks ---------------------------------------------------------------------------------------------------------
 
@@ -250,6 +258,7 @@ class Shard:
             raise BlockError(f"block {block.name} is damaged: {error}") from error
         who, sequence = (block.collector, block.incarnation), block.sequence
         with self._lock:
+            self._reserved.discard(block.collector)
             settled, known = self.seen.get(who, (0, set()))
             is_new = sequence >= settled and sequence not in known
             if is_new:
@@ -264,7 +273,7 @@ class Shard:
                 self._newest[who] = max(self._newest.get(who, sequence), sequence)
                 self._episodes += block.episodes
                 self._n_episodes += len(block.episodes)
-        return self._acknowledge(sequence, is_new)
+        return self._acknowledge(sequence, is_new, False)
 
     def _open(self, chunks: Chunks) -> list[list[Any]]:
         """The chunks, ready to be adopted; errors where they are damaged or of another length."""
@@ -296,13 +305,23 @@ class Shard:
         if version is not None and version >= self._published[0]:
             self._published = version, publication
 
-    def ask(self) -> Ack:
-        """Return what an acknowledgement carries."""
-        return self._acknowledge(-1, False)
+    def ask(self, collector: int) -> Ack:
+        """Reserve room for a block of a collector, if there is any. Its next block, or ``release``, gives that back."""
+        with self._lock:
+            others = len(self._reserved - {collector}) * self.schema.cells
+            may_play = self.added + others < self._limit
+            if may_play:
+                self._reserved.add(collector)
+        return self._acknowledge(-1, False, may_play)
 
-    def _acknowledge(self, sequence: int, added: bool) -> Ack:
+    def release(self, collector: int) -> None:
+        """Give back what was reserved for a collector that is gone."""
+        with self._lock:
+            self._reserved.discard(collector)
+
+    def _acknowledge(self, sequence: int, added: bool, may_play: bool) -> Ack:
         version, publication = self._published
-        return Ack(self.number, self.incarnation, sequence, added, self._limit - self.added, version, publication)
+        return Ack(self.number, self.incarnation, sequence, added, may_play, version, publication)
 
     def stats(self, episodes_from: int = 0) -> Stats:
         """Return statistics, and episodes from that number on."""
@@ -312,7 +331,7 @@ class Shard:
             if self._lags:
                 self._lag, self._lags = max(self._lags), set()
             newest, self._newest = self._newest, {}
-            held = self.added, self.size, self.capacity, self.drawer.total(self.size)
+            held = self.added, self.size, self.capacity, self.reserved, self.drawer.total(self.size)
             counts = self.received, self.wire_bytes, self.held_bytes, self.duplicates, self.refused, self._lag
             return Stats(self.number, self.incarnation, *held, *counts, newest, self._n_episodes, recent)
 
