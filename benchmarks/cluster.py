@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 # Before Ray is imported: everything stays on the loopback interface.
@@ -56,7 +57,7 @@ GAME = "MsPacmanNoFrameskip-v4"
 
 def make_blocks(
     game: str, cache: Path, rows: int, steps: int, lanes: int, incarnation: int = 0
-) -> tuple[Any, list[bytes], float]:
+) -> tuple[Any, list[tuple[Any, ...]], float]:
     """
     Make blocks of a recording.
 
@@ -70,8 +71,8 @@ def make_blocks(
     """
     from kit.data import load
 
-    from sb3_extra_buffers.distributed.builder import BlockBuilder
-    from sb3_extra_buffers.distributed.spaces import make_schema
+    from sb3_extra_buffers.distributed.blocks import BlockBuilder
+    from sb3_extra_buffers.distributed.collector import make_schema
 
     dataset = DATASETS[game]
     recording = load(dataset, cache)
@@ -81,7 +82,7 @@ def make_blocks(
         first = time.process_time()
         builder.add(*(part[:lanes] for part in step))
         if builder.is_full:
-            blocks.append(builder.seal(builder.sequence))
+            blocks.append(tuple(builder.seal(builder.sequence)))
         seconds += time.process_time() - first
     return schema, blocks, seconds / (len(blocks) * schema.cells) * 1e6
 
@@ -93,6 +94,7 @@ def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: ``game``, ``rows``, ``cache``
     :return: Figures by steps x environments of a block
     """
+    from sb3_extra_buffers.distributed.blocks import wire_bytes
     from sb3_extra_buffers.distributed.shard import Shard
 
     found: dict[str, Any] = {}
@@ -111,8 +113,8 @@ def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
             sent = [len(pickle.dumps(shard.sample(BATCH, batches, coded=True), 5)) for _ in range(CALL // batches)]
             sizes[f"sampled_{batches}"] = round(sum(sent) / (BATCH * CALL), 1)
         found[f"{steps}x{lanes}"] = {
-            "wire": round(sum(map(len, blocks[1:])) / cells, 1),
-            "largest_message": max(map(len, blocks)),
+            "wire": round(sum(map(wire_bytes, blocks[1:])) / cells, 1),
+            "largest_message": max(map(wire_bytes, blocks)),
             "held": round(shard.stats().held_bytes / cells, 1),
             "coding_us": round(coding, 2),
             "shard_us": round(min(times), 2),
@@ -140,28 +142,31 @@ def rate(sample: Callable[[], Any], seconds: float, warm: int = CALL) -> float:
 
 
 class Here:
-    """A shard in this process, behind what a client expects."""
+    """A shard in this process, called like an actor, and what a client needs of Ray for that."""
 
     def __init__(self, shard: Any) -> None:
-        self.shard, self.answers = shard, {}
+        self.shard, self.exceptions = (
+            shard,
+            SimpleNamespace(GetTimeoutError=TimeoutError, RayActorError=(), ObjectLostError=()),
+        )
 
-    def submit(self, shard: int, call: str, *args: Any) -> int:
-        self.answers[len(self.answers)] = getattr(self.shard, call)(*args)
-        return len(self.answers) - 1
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.shard, name)
+        return SimpleNamespace(options=lambda concurrency_group: SimpleNamespace(remote=method))
 
-    def wait(self, tickets: Any, timeout: float) -> Any:
-        return tickets
+    def wait(self, refs: Any, timeout: float) -> Any:
+        return refs, []
 
-    def result(self, ticket: int) -> Any:
-        answer, self.answers[ticket] = self.answers[ticket], None
-        return answer
+    def get(self, ref: Any, timeout: float) -> Any:
+        return ref
 
 
-def make_client(transport: Any, schema: Any, size: int, coded: bool) -> Any:
+def make_client(ray: Any, actor: Any, schema: Any, size: int, coded: bool) -> Any:
     """
     Make what asks one shard for samples, as a learner does.
 
-    :param transport: How it is reached
+    :param ray: Ray
+    :param actor: The shard
     :param schema: What blocks look like
     :param size: Transitions that it holds
     :param coded: Whether samples come coded
@@ -169,7 +174,7 @@ def make_client(transport: Any, schema: Any, size: int, coded: bool) -> Any:
     """
     from sb3_extra_buffers.distributed.client import Client
 
-    client = Client(transport, schema, 1, CALL, timeout=120)
+    client = Client(ray, [actor], schema, CALL, timeout=120)
     client.weigh(0, 0, float(size))
     client.coded = [coded]
     return client
@@ -183,8 +188,8 @@ def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
     :return: The figures
     """
     import psutil
+    import ray
 
-    from sb3_extra_buffers.distributed.ray_transport import RayTransport
     from sb3_extra_buffers.distributed.shard import Shard
 
     schema, blocks, _ = make_blocks(job["game"], Path(job["cache"]), job["rows"], 128, 4)
@@ -193,7 +198,8 @@ def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
     for block in blocks:
         local.add(block)
     found: dict[str, Any] = {}
-    clients = {"local": make_client(Here(local), schema, local.size, False)}
+    here = Here(local)
+    clients = {"local": make_client(here, here, schema, local.size, False)}
     with two_nodes() as nodes:
         for name, where, coded in (
             ("same node", nodes.here, False),
@@ -205,7 +211,7 @@ def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
             add_blocks([actor], blocks)
             found["shard_us_with_ray"] = round((cpu_seconds(pid) - before) / (len(blocks) * schema.cells) * 1e6, 2)
             found["shard_rss_mb"] = round(psutil.Process(pid).memory_info().rss / 2**20)
-            clients[name] = make_client(RayTransport([actor]), schema, local.size, coded)
+            clients[name] = make_client(ray, actor, schema, local.size, coded)
         for client in clients.values():  # until every page of the stores has been used once
             rate(lambda client=client: client.sample(BATCH), 0, WARM * CALL)
         rates: dict[str, list[float]] = {name: [] for name in clients}
@@ -226,7 +232,8 @@ def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
     is_own = own_network()
     import ray
 
-    from sb3_extra_buffers.distributed.ray_transport import RayTransport, call_actor
+    from sb3_extra_buffers.distributed.actors import call_actor
+    from sb3_extra_buffers.distributed.blocks import wire_bytes
 
     schema, blocks, _ = make_blocks(job["game"], Path(job["cache"]), job["rows"], 64, 4)
     given = {"capacity": len(blocks) * schema.cells, "run": RUN, "seed": 0}
@@ -242,14 +249,16 @@ def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
         idle = (loopback_bytes() - first) / job["seconds"]
         found["idle_bytes_per_second"] = round(idle)
         # A question is a call without anything to carry; what it takes is Ray's.
-        empty = {group: count_bytes(lambda group=group: ask("ask", group=group), CALLS, idle) for group in ("write", "read")}
+        empty = {
+            group: count_bytes(lambda group=group: ask("ask", 0, group=group), CALLS, idle) for group in ("write", "read")
+        }
         found["call_without_payload"] = {group: round(value) for group, value in empty.items()}
         there = iter(blocks * (1 + CALLS // len(blocks) * 2))  # what comes twice is sent all the same
         sent: list[int] = []
 
         def add() -> None:
             block = next(there)
-            sent.append(len(block))
+            sent.append(wire_bytes(block))
             ask("add", block, group="write")
 
         carried = count_bytes(add, CALLS, idle) - empty["write"]
@@ -266,9 +275,7 @@ def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
             row = {"counted": round(counted), "carried": round(carried), "ratio": round(carried / counted, 4)}
             found[f"samples_{batches}"] = row
         if is_own and limit_network(job["megabits"]):
-            clients = {
-                coded: make_client(RayTransport([actor]), schema, len(blocks) * schema.cells, coded) for coded in (True, False)
-            }
+            clients = {coded: make_client(ray, actor, schema, len(blocks) * schema.cells, coded) for coded in (True, False)}
             rates: dict[bool, list[float]] = {coded: [] for coded in clients}
             for _ in range(job["rounds"]):
                 for coded, client in clients.items():
@@ -325,7 +332,7 @@ def measure_fleet(job: Mapping[str, Any]) -> dict[str, Any]:
 
     from sb3_extra_buffers.distributed import Fleet, ShardedReplayBuffer
 
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     import cluster  # by its name, so that collectors can import it, too
 

@@ -58,16 +58,15 @@ def start_shard(schema: Any, arguments: Mapping[str, Any], node: str) -> tuple[A
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from sb3_extra_buffers.distributed.actors import ShardActor
-    from sb3_extra_buffers.distributed.ray_transport import SHARD_GROUPS, call_actor
+    from sb3_extra_buffers.distributed.actors import SHARD_GROUPS, ShardActor, call_actor
 
     where = NodeAffinitySchedulingStrategy(node, soft=False)
     make = ray.remote(num_cpus=0, concurrency_groups=SHARD_GROUPS, scheduling_strategy=where)(ShardActor)
-    actor = make.remote(schema.to_json(), dict(arguments), None)
+    actor = make.remote(schema, dict(arguments), None)
     return actor, ray.get(call_actor(actor, "describe"), timeout=120).pid
 
 
-def add_blocks(actors: Sequence[Any], blocks: Sequence[bytes], at_once: int = 8) -> None:
+def add_blocks(actors: Sequence[Any], blocks: Sequence[Any], at_once: int = 8) -> None:
     """
     Send blocks to shards in turn.
 
@@ -77,12 +76,12 @@ def add_blocks(actors: Sequence[Any], blocks: Sequence[bytes], at_once: int = 8)
     """
     import ray
 
-    from sb3_extra_buffers.distributed.ray_transport import call_actor
+    from sb3_extra_buffers.distributed.actors import WRITE, call_actor
 
     whose = [(actors[number % len(actors)], block) for number, block in enumerate(blocks)]
     for first in range(0, len(whose), at_once * len(actors)):
         some = whose[first : first + at_once * len(actors)]
-        ray.get([call_actor(actor, "add", block, group="write") for actor, block in some], timeout=120)
+        ray.get([call_actor(actor, "add", block, group=WRITE) for actor, block in some], timeout=120)
 
 
 def cpu_seconds(pid: int) -> float:

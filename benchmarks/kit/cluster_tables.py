@@ -119,3 +119,26 @@ def arithmetic(results: Results) -> str:
             f"and {row['shard_us'] * rate / 1e6:.1f} cores in all shards together.",
         )
     )
+
+
+def thousand(results: Results) -> str:
+    """
+    Tell how a thousand collectors fare.
+
+    :param results: ``cluster_thousand.json``
+    :return: Markdown
+    """
+    calm, hit = results["rows"]["undisturbed"], results["rows"]["failures"]
+    lines = [
+        ["collectors that failed", f"{calm['collectors_failed']}", f"{hit['collectors_failed']}"],
+        ["shards that failed", f"{calm['shards_failed']}", f"{hit['shards_failed']}"],
+        ["hours until the learner had them all", f"{calm['hours']:.2f}", f"{hit['hours']:.2f}"],
+        [f"furthest ahead ({calm['allowed_lead']:,} and a block a shard are allowed)"]
+        + [f"{row['max_lead']:,}" for row in (calm, hit)],
+        ["largest distance of a shard from the mean", percent(calm["uneven"], 1), percent(hit["uneven"], 1)],
+        ["seconds that the learner waited", f"{calm['waited_seconds']:.0f}", f"{hit['waited_seconds']:.0f}"],
+        ["transitions lost", f"{calm['lost']:,}", f"{hit['lost']:,}"],
+        ["transitions played", f"{calm['collected']:,}", f"{hit['collected']:,}"],
+    ]
+    title = f"{calm['collectors']:,} collectors, {calm['shards']} shards, {calm['transitions']:,} transitions"
+    return table([title, "undisturbed", "with failures"], lines)

@@ -371,6 +371,7 @@ TABLES: dict[str, Source] = {
     "threads": Source("threads", threads),
     "cluster": Source("cluster", cluster_tables.blocks, cluster_tables.is_of_blocks),
     "cluster-rates": Source("cluster", cluster_tables.rates, lambda row: not cluster_tables.is_of_blocks(row)),
+    "cluster-thousand": Source("cluster_thousand", cluster_tables.thousand),
     "cluster-large": Source("cluster", cluster_tables.arithmetic, cluster_tables.is_of_blocks),
     "faults": Source("faults", fault_tables.faults),
     "checkpoints": Source("checkpoints", fault_tables.checkpoints),
