@@ -194,6 +194,20 @@ def test_a_checkpoint_that_is_damaged_while_training_goes_on(tmp_path: Path) -> 
     )
 
 
+def test_a_ring_on_disk_is_not_emptied_for_a_damaged_checkpoint(tmp_path: Path) -> None:
+    model = dqn(replay_buffer_class=Small, replay_buffer_kwargs={"storage_dir": str(tmp_path / "ring")})
+    model.learn(120, callback=ResumableCheckpoint(tmp_path / "run", every=1000))
+    model.replay_buffer.close()
+    wanted = model.replay_buffer.rewards[:60].copy()
+    for pack in (folders(tmp_path / "run")[0] / "buffer.sb3x").glob("*.pack"):
+        for place in range(0, pack.stat().st_size, 50):
+            flip(pack, place)
+    with pytest.raises(StorageError, match=r"none of the 1 checkpoints in .* can be read"):
+        resume(tmp_path / "run", env=walks())
+    ring = Small.load(tmp_path / "ring")
+    assert ring.pos == 60 and np.array_equal(ring.rewards[:60], wanted)
+
+
 def test_what_counts_as_kept_is_what_can_be_resumed_from(run: Path) -> None:
     """``keep`` does not remove the checkpoint that a run goes on from because damaged ones are newer."""
     two, one, good = folders(run)

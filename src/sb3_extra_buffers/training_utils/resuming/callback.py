@@ -124,14 +124,14 @@ class ResumableCheckpoint(BaseCallback):
     def _check_run(self, run: Run) -> None:
         """Checkpoints of another run stay as they are."""
         found = checkpoints_in(self.path, self._disk)
-        said = []
+        manifests = []
         for checkpoint in found:
             try:
-                said.append(read_manifest(checkpoint, self._disk))
+                manifests.append(read_manifest(checkpoint, self._disk))
             except StorageError:
                 continue  # of this run or of another one
-        if found and not any(one["run"] == run.name for one in said):
-            step = f"at step {said[0]['num_timesteps']:,}" if said else "that cannot be read"
+        if found and not any(manifest["run"] == run.name for manifest in manifests):
+            step = f"at step {manifests[0]['num_timesteps']:,}" if manifests else "that cannot be read"
             raise FileExistsError(
                 f"{self.path} holds the checkpoint of another run {step}; go on with it by resume({self.path!r}, env=env), "
                 "choose another folder, or delete this one"

@@ -69,27 +69,27 @@ def reading(where: str) -> Iterator[None]:
 
 
 def read_manifest(checkpoint: Checkpoint, disk: Disk = DISK) -> dict[str, Any]:
-    """Read what a checkpoint says of itself."""
+    """Read the manifest of a checkpoint."""
     where = os.path.join(checkpoint.path, MANIFEST)
     with reading(where):
-        said = unpack_manifest(read_whole(disk, where, 1 << 24), where)
-    found = said.get("checkpoint_format")
+        manifest = unpack_manifest(read_whole(disk, where, 1 << 24), where)
+    found = manifest.get("checkpoint_format")
     if found != FORMAT:
         is_old = isinstance(found, int) and found < FORMAT
         raise OtherFormatError(
-            f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format {found}; this version "
+            f"{where} was written by version {manifest.get('version')} of sb3-extra-buffers, in format {found}; this version "
             f"reads format {FORMAT}: "
             + ("go on with the version that wrote it, or start the run anew" if is_old else "install a newer one")
         )
-    return said
+    return manifest
 
 
-def read_file(checkpoint: Checkpoint, said: Mapping[str, Any], name: str, disk: Disk = DISK) -> bytes:
+def read_file(checkpoint: Checkpoint, manifest: Mapping[str, Any], name: str, disk: Disk = DISK) -> bytes:
     """Read a file of a checkpoint, and check it against the manifest."""
     where = os.path.join(checkpoint.path, name)
     with reading(where):
         data = read_whole(disk, where, _MOST_BYTES)
-    if said["files"].get(name) != [len(data), checksum(data)]:
+    if manifest["files"].get(name) != [len(data), checksum(data)]:
         raise StorageError(f"{where} is damaged: its size or its checksum is wrong")
     return data
 
@@ -159,11 +159,11 @@ class CheckpointFolder:
             self.disk.close(self._lock)
             self._lock = None
 
-    def write(self, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None) -> int:
+    def write(self, manifest: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None) -> int:
         """
         Write one more checkpoint, remove the oldest one if there are too many, and return how many bytes were written.
 
-        ``said`` goes to its manifest, ``contents`` are its files by name.
+        ``manifest`` is what its manifest says besides, ``contents`` are its files by name.
         """
         with self._writing:
             if not self.is_open:
@@ -173,7 +173,7 @@ class CheckpointFolder:
             path = os.path.join(self.path, f"checkpoint-{number:06d}")
             self.disk.make_folder(path)
             try:
-                written = self._fill(path, said, contents, buffer, before)
+                written = self._fill(path, manifest, contents, buffer, before)
             except BaseException:
                 with contextlib.suppress(OSError):
                     self._clear(path)
@@ -203,7 +203,7 @@ class CheckpointFolder:
                 self._clear(checkpoint.path)
 
     def _fill(
-        self, path: str, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None, before: str | None
+        self, path: str, manifest: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None, before: str | None
     ) -> int:
         unfinished = os.path.join(path, _UNFINISHED)
         handle = self.disk.create(unfinished)
@@ -218,8 +218,8 @@ class CheckpointFolder:
                 if before is not None:
                     self._link(os.path.join(before, BUFFER), target)
                 written += buffer.save(target, self.disk).bytes_written
-            manifest = pack_manifest({**said, "checkpoint_format": FORMAT, "files": files, "buffer": buffer is not None})
-            write_all(self.disk, handle, manifest)
+            packed = pack_manifest({**manifest, "checkpoint_format": FORMAT, "files": files, "buffer": buffer is not None})
+            write_all(self.disk, handle, packed)
             self.disk.sync(handle)
         finally:
             self.disk.close(handle)
@@ -228,7 +228,7 @@ class CheckpointFolder:
         self.disk.sync_folder(self.path)
         self.disk.replace(unfinished, os.path.join(path, MANIFEST))
         self.disk.sync_folder(path)
-        return written + len(manifest)
+        return written + len(packed)
 
     def _write_synced(self, path: str, data: bytes) -> None:
         handle = self.disk.create(path)

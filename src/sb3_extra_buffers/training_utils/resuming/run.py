@@ -104,13 +104,13 @@ def _load(
     device: th.device | str,
     custom_objects: dict[str, Any] | None,
 ) -> Any:
-    said = read_manifest(checkpoint)
-    packed, file = read_file(checkpoint, said, STATE), io.BytesIO(read_file(checkpoint, said, MODEL))
-    cls = find_algorithm(said["algorithm"], algorithm)
+    manifest = read_manifest(checkpoint)
+    packed, file = read_file(checkpoint, manifest, STATE), io.BytesIO(read_file(checkpoint, manifest, MODEL))
+    cls = find_algorithm(manifest["algorithm"], algorithm)
     venv = cls._wrap_env(maybe_make_env(env, 0), 0)
-    _check_env(venv, said, checkpoint.path)
+    _check_env(venv, manifest, checkpoint.path)
     buffer = os.path.join(checkpoint.path, BUFFER)
-    if said["ring"]:
+    if manifest["ring"]:
         # A ring on disk is emptied before it is filled, so all of what is to fill it has to be there.
         with reading(buffer):
             saved = SavedDirectory(buffer)
@@ -120,9 +120,9 @@ def _load(
         state = pickle.loads(packed)
         model: Any = cls.load(file, env=venv, device=device, custom_objects=custom_objects, force_reset=False)
     except Exception as error:
-        _blame_versions(said["versions"], checkpoint.path, error)
+        _blame_versions(manifest["versions"], checkpoint.path, error)
         raise
-    if said["buffer"]:
+    if manifest["buffer"]:
         model.replay_buffer = _load_buffer(model, buffer)
     put_back_early(model, state["extras"])
     reason = put_back_envs(model.env, state["environments"])
@@ -134,11 +134,11 @@ def _load(
         _start_new_episodes(model)
         warnings.warn(f"environments start new episodes: {reason}", stacklevel=4)
     put_back_randomness(state["randomness"])
-    RUNS[model] = Run(said["run"], step=model.num_timesteps, state=state)
+    RUNS[model] = Run(manifest["run"], step=model.num_timesteps, state=state)
     return model
 
 
-def _check_env(venv: VecEnv, said: dict[str, Any], where: str) -> None:
+def _check_env(venv: VecEnv, manifest: dict[str, Any], where: str) -> None:
     """Refuse environments that are not like those of the run."""
     facts = {
         "n_envs": venv.num_envs,
@@ -146,12 +146,12 @@ def _check_env(venv: VecEnv, said: dict[str, Any], where: str) -> None:
         "action_space": str(venv.action_space),
     }
     for name, now in facts.items():
-        if said[name] != now:
+        if manifest[name] != now:
             raise ValueError(
-                f"the environments do not fit {where}: {name} was {said[name]}, and is {now}; make them as before"
+                f"the environments do not fit {where}: {name} was {manifest[name]}, and is {now}; make them as before"
             )
     normalizes = unwrap_vec_normalize(venv) is not None
-    if said["normalizes"] != normalizes:
+    if manifest["normalizes"] != normalizes:
         advice = "leave VecNormalize out" if normalizes else "wrap them in VecNormalize"
         raise ValueError(f"the environments do not fit {where}: {advice}, as before")
 

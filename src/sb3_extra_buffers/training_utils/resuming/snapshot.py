@@ -61,14 +61,14 @@ RUNS: weakref.WeakKeyDictionary[BaseAlgorithm, Run] = weakref.WeakKeyDictionary(
 class Snapshot(NamedTuple):
     """A run at one step; nothing that happens later changes it."""
 
-    said: dict[str, Any]
+    manifest: dict[str, Any]
     state: dict[str, Any]
     model: Callable[[], bytes]
     buffer: Moment | None
 
     def write(self, folder: CheckpointFolder) -> int:
         """Make a checkpoint of it, in whatever thread, and return how many bytes were written."""
-        return folder.write(self.said, {MODEL: self.model(), STATE: pickle.dumps(self.state)}, self.buffer)
+        return folder.write(self.manifest, {MODEL: self.model(), STATE: pickle.dumps(self.state)}, self.buffer)
 
 
 def take_snapshot(model: Any, root: BaseCallback | None, checkpoint: BaseCallback, when: str) -> Snapshot:
@@ -89,7 +89,7 @@ def take_snapshot(model: Any, root: BaseCallback | None, checkpoint: BaseCallbac
         "callbacks": _capture_callbacks(root, leave=checkpoint),
     }
     buffer = getattr(model, "replay_buffer", None)
-    said = {
+    manifest = {
         "run": RUNS[model].name,
         "algorithm": _algorithm_name(type(model)),
         "num_timesteps": model.num_timesteps,
@@ -103,7 +103,7 @@ def take_snapshot(model: Any, root: BaseCallback | None, checkpoint: BaseCallbac
         "version": sb3_extra_buffers.__version__,
         "versions": VERSIONS,
     }
-    return Snapshot(said, state, _freeze_model(model), None if buffer is None else take_moment(buffer))
+    return Snapshot(manifest, state, _freeze_model(model), None if buffer is None else take_moment(buffer))
 
 
 def go_on(model: Any, root: BaseCallback | None, state: dict[str, Any]) -> None:
