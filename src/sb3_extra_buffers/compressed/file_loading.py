@@ -18,7 +18,7 @@ from sb3_extra_buffers.compressed.files import CLASSES, OF_THE_SAME_FORM, OWN, W
 from sb3_extra_buffers.compressed.saved_spaces import MOST_EVEN_BYTES, make_space
 from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk
-from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.errors import OtherFormatError, StorageError
 from sb3_extra_buffers.storage.frame_files import load_frames
 from sb3_extra_buffers.storage.json_values import from_json
 from sb3_extra_buffers.storage.row_files import MOST_ROWS, load_rows
@@ -173,7 +173,7 @@ def _check_class(cls: Any, body: Mapping[str, Any], where: str) -> Any:
     """The class to load; of the classes in the file, only those of ours are known."""
     name, subclass = body.get("class"), body.get("subclass")
     if name not in CLASSES:
-        raise StorageError(f"{where} holds a {name!r}, which this version does not know; install a newer one")
+        raise OtherFormatError(f"{where} holds a {name!r}, which this version does not know; install a newer one")
     ours = getattr(sb3_extra_buffers, name)
     if cls is None:
         if subclass is not None:

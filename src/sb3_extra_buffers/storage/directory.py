@@ -13,7 +13,7 @@ from typing import Any
 from sb3_extra_buffers.storage._core import Mapping as MappedFile
 from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.disk import DISK, Disk, Handle, folder_path, read_bytes, read_whole, write_all
-from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.errors import OtherFormatError, StorageError
 from sb3_extra_buffers.storage.manifests import (
     MANIFEST,
     MOST_MANIFEST,
@@ -317,9 +317,10 @@ class Replacement:
                     f"{self.path} holds a {MANIFEST} that is not that of a saved buffer; save to another path, or to an empty "
                     "directory"
                 ) from None
-        except StorageError as error:
-            if "install a newer one" in str(error):
-                raise
+        except OtherFormatError:
+            raise
+        except StorageError:
+            pass  # damaged: nothing of it can be kept
 
     def put(self, name: str, data: Any) -> str:
         """

@@ -10,6 +10,10 @@ class StorageError(RuntimeError):
     """Stored bytes are damaged: what is wanted cannot be given back."""
 
 
+class OtherFormatError(StorageError):
+    """Another version of this package has written it, and can read it: it is not damaged."""
+
+
 def refuse_earlier(*names: str) -> Callable[[str], Any]:
     """
     Make the ``__getattr__`` of a module that earlier versions have named in their pickles.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.errors import OtherFormatError, StorageError
 
 FORMAT = 1
 """Version of the directory; chunks have their own."""
@@ -67,7 +67,7 @@ def unpack_manifest(data: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{where} is damaged: {error}; load another copy of the directory") from error
     if said.get("format") != FORMAT:
-        raise StorageError(
+        raise OtherFormatError(
             f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format {said.get('format')}; this "
             f"version reads format {FORMAT}: install a newer one"
         )

@@ -1,18 +1,20 @@
 """
-What a live object holds, as plain values, and back into an object of the same kind.
+What live objects hold, as plain values that can be pickled, and back into objects of the same kind.
 
-Nothing is made from a name in a file: a value goes back into the object that the program has made anew, and where there is
-none of that kind, that is an error.
+Values go back into the objects that the program has made anew: what a checkpoint does not hold, such as functions and
+windows, stays as the program has made it.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 import struct
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -23,9 +25,28 @@ import torch as th
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from sb3_extra_buffers.training_utils.resuming.values import KEEP, Captured, UnsavableError
 
-_BIT_GENERATORS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")}
+class UnsavableError(TypeError):
+    """A value that a checkpoint cannot hold."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What an object held, with the name of its class. It is only put back into an object of that class."""
+
+    kind: str
+    state: Any
+
+
+class _Keep:
+    """Stands for what a program makes again by itself, such as a function."""
+
+    def __reduce__(self) -> str:
+        return "KEEP"  # one object in every process: it is recognised by its identity
+
+
+KEEP = _Keep()
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # Made again by the program itself, and the same each time.
 _CONSTANTS = (
@@ -38,22 +59,12 @@ _DEEPEST = 50
 
 
 def kind_of(value: Any) -> str:
-    """
-    Name the class of an object.
-
-    :param value: The object
-    :return: Module and name
-    """
+    """Module and name of the class of an object."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def is_plain_object(value: Any) -> bool:
-    """
-    Tell whether the attributes of an object are all there is to it.
-
-    :param value: The object
-    :return: False if it may hold something outside of Python, or in slots
-    """
+def _is_plain_object(value: Any) -> bool:
+    """Whether the attributes of an object are all there is to it: nothing outside of Python, and nothing in slots."""
     cls = type(value)
     # With room for a dict and for weak references, and for nothing else.
     largest = object.__basicsize__ + 2 * struct.calcsize("P")
@@ -62,7 +73,13 @@ def is_plain_object(value: Any) -> bool:
     )
 
 
+def _parts(inside: Any) -> list[Any]:
+    return list(inside.values()) if isinstance(inside, dict) else list(inside)
+
+
 class _Capture:
+    """One pass over an object and all that it refers to."""
+
     def __init__(self) -> None:
         self.seen: dict[int, Any] = {}  # with the objects themselves: an identity may become another one's
         self.bytes = 0
@@ -71,19 +88,18 @@ class _Capture:
         if depth > _DEEPEST:
             raise UnsavableError(f"{path} is nested too deeply")
         cls = type(value)
-        if cls in _PLAIN:
+        if cls in _PLAIN or isinstance(value, np.generic):
             return value
         if cls is np.ndarray and not value.dtype.hasobject:
             self._count(value.nbytes, path)
             return value.copy()
-        if isinstance(value, np.generic):
-            return value
+        if cls is th.Tensor:
+            self._count(value.nbytes, path)
+            return value.detach().cpu().clone()
         if isinstance(value, _CONSTANTS) or cls.__module__.split(".")[0] in _ONLY_FOR_SHOW:
             return KEEP
         if isinstance(value, Enum):
             return Captured(kind_of(value), value.name)
-        if cls is th.Tensor:
-            return Captured("torch.Tensor", self.value(value.detach().cpu().numpy(), path))
         if cls in (list, tuple, deque, set, frozenset):
             self._count(8 * len(value), path)
             parts = [self.value(part, f"{path}[{index}]", depth + 1) for index, part in enumerate(value)]
@@ -93,19 +109,18 @@ class _Capture:
         if id(value) in self.seen:
             return KEEP  # it is put back where it came first
         self.seen[id(value)] = value
-        if isinstance(value, np.random.Generator):
-            return Captured("numpy.random.Generator", self._items(value.bit_generator.state, path, depth))
-        if isinstance(value, np.random.RandomState):
-            return Captured("numpy.random.RandomState", self._items(dict(value.get_state(legacy=False)), path, depth))
+        if isinstance(value, (np.random.Generator, np.random.RandomState)):
+            return copy.deepcopy(value)
         if isinstance(value, random.Random):
             return Captured(kind_of(value), value.getstate())
-        if isinstance(value, spaces.Space):
-            return self._space(value, path, depth)
+        if isinstance(value, spaces.Space):  # only what it draws with: the rest does not change
+            inner = [self.value(part, path, depth + 1) for part in _parts(getattr(value, "spaces", ()))]
+            return Captured("space", [self.value(vars(value).get("_np_random"), path), inner])
         if isinstance(value, tuple):  # a named one
             return Captured(kind_of(value), [self.value(part, f"{path}[{i}]", depth + 1) for i, part in enumerate(value)])
         if isinstance(value, dict):
             return Captured(kind_of(value), self._items(value, path, depth))
-        if is_plain_object(value):
+        if _is_plain_object(value):
             return Captured(kind_of(value), self.attributes(value, path, depth=depth + 1))
         raise UnsavableError(f"{path} is a {kind_of(value)}")
 
@@ -119,56 +134,36 @@ class _Capture:
             self.value(key, f"a key of {path}"): self.value(part, f"{path}[{key!r}]", depth + 1) for key, part in value.items()
         }
 
-    def _space(self, space: spaces.Space[Any], path: str, depth: int) -> Captured:
-        """Only what it draws with: what it is like does not change."""
-        own = vars(space).get("_np_random")
-        drawn = None if own is None else self.value(own, path)
-        inside = getattr(space, "spaces", ())
-        return Captured("space", [drawn, [self.value(part, path, depth + 1) for part in _parts(inside)]])
-
     def attributes(self, value: Any, path: str, leave: Iterable[str] = (), depth: int = 0) -> dict[str, Any]:
         leave = set(leave)
         captured = {name: self.value(part, f"{path}.{name}", depth) for name, part in vars(value).items() if name not in leave}
         return {name: part for name, part in captured.items() if part is not KEEP}
 
 
-def _parts(inside: Any) -> list[Any]:
-    return list(inside.values()) if isinstance(inside, dict) else list(inside)
-
-
 def capture(value: Any) -> Any:
     """
-    Take what a value holds now.
+    Copy what a value holds: numbers, texts, arrays, random generators, spaces, containers, and objects made of these.
 
-    :param value: Numbers, texts, arrays, random generators, spaces, containers, and objects made of these
-    :return: The same as plain values; what happens to the object does not change them
+    Raises ``UnsavableError`` for anything else, with the path to it.
     """
     return _Capture().value(value, kind_of(value))
 
 
 def capture_attributes(value: Any, leave: Iterable[str] = ()) -> dict[str, Any]:
-    """
-    Take the attributes of an object.
-
-    :param value: The object
-    :param leave: Names of attributes to leave out
-    :return: By name; without those that a program makes again, such as functions
-    """
+    """Copy the attributes of an object, except for some, and for those that a program makes again, such as functions."""
     return _Capture().attributes(value, type(value).__qualname__, leave)
 
 
 def put_back(current: Any, saved: Any) -> Any:
-    """
-    Make a value what it was; objects that are there are changed, and not replaced.
-
-    :param current: The value that stands there now
-    :param saved: What ``capture`` has returned
-    :return: The value that has to stand there
-    """
+    """Return the value that ``capture`` has copied. Objects and arrays that are there now are changed, and not replaced."""
     if saved is KEEP:
         return current
     if isinstance(saved, Captured):
         return _put_back_object(current, saved)
+    if isinstance(saved, (np.random.Generator, np.random.RandomState)):
+        return _put_back_generator(current, saved)
+    if isinstance(saved, th.Tensor):
+        return saved.to(current.device if isinstance(current, th.Tensor) else saved.device, copy=True)
     if type(saved) is np.ndarray:
         same = type(current) is np.ndarray and (current.dtype, current.shape) == (saved.dtype, saved.shape)
         if same and current.flags.writeable:
@@ -188,20 +183,30 @@ def put_back(current: Any, saved: Any) -> Any:
 
 
 def put_back_attributes(current: Any, saved: dict[str, Any]) -> None:
-    """
-    Make the attributes of an object what they were.
-
-    :param current: The object
-    :param saved: What ``capture_attributes`` has returned
-    """
+    """Make the attributes of an object what ``capture_attributes`` has copied."""
     attributes = vars(current)
     attributes.update({name: put_back(attributes.get(name), part) for name, part in saved.items()})
 
 
+def _put_back_generator(current: Any, saved: Any) -> Any:
+    if isinstance(saved, np.random.RandomState) and isinstance(current, np.random.RandomState):
+        current.set_state(saved.get_state(legacy=False))
+        return current
+    kinds = [type(getattr(generator, "bit_generator", None)) for generator in (current, saved)]
+    if isinstance(current, np.random.Generator) and kinds[0] is kinds[1]:
+        current.bit_generator.state = saved.bit_generator.state
+        return current
+    return copy.deepcopy(saved)
+
+
 def _put_back_object(current: Any, saved: Captured) -> Any:
-    special = _SPECIAL.get(saved.kind)
-    if special is not None:
-        return special(current, saved.state)
+    if saved.kind == "space" and isinstance(current, spaces.Space):
+        generator, inside = saved.state
+        if generator is not None:
+            current._np_random = put_back(vars(current).get("_np_random"), generator)
+        for old, part in zip(_parts(getattr(current, "spaces", ())), inside, strict=True):
+            put_back(old, part)
+        return current
     if kind_of(current) != saved.kind:
         raise UnsavableError(f"a {saved.kind} was saved, but a {kind_of(current)} is there")
     if isinstance(current, Enum):
@@ -217,43 +222,3 @@ def _put_back_object(current: Any, saved: Captured) -> Any:
     else:
         put_back_attributes(current, saved.state)
     return current
-
-
-def _put_back_generator(current: Any, state: dict[str, Any]) -> Any:
-    name = state["bit_generator"]
-    if not isinstance(current, np.random.Generator) or current.bit_generator.state["bit_generator"] != name:
-        if name not in _BIT_GENERATORS:
-            raise UnsavableError(f"there is no bit generator {name}")
-        current = np.random.Generator(_BIT_GENERATORS[name]())
-    current.bit_generator.state = state
-    return current
-
-
-def _put_back_random_state(current: Any, state: dict[str, Any]) -> Any:
-    current = current if isinstance(current, np.random.RandomState) else np.random.RandomState()
-    current.set_state(state)
-    return current
-
-
-def _put_back_space(current: Any, state: Any) -> Any:
-    if not isinstance(current, spaces.Space):
-        raise UnsavableError(f"a space was saved, but a {kind_of(current)} is there")
-    generator, inside = state
-    if generator is not None:
-        current._np_random = put_back(vars(current).get("_np_random"), generator)
-    for old, part in zip(_parts(getattr(current, "spaces", ())), inside, strict=True):
-        put_back(old, part)
-    return current
-
-
-def _put_back_tensor(current: Any, state: Any) -> Any:
-    device = current.device if isinstance(current, th.Tensor) else None
-    return th.as_tensor(state, device=device)
-
-
-_SPECIAL: dict[str, Callable[[Any, Any], Any]] = {
-    "numpy.random.Generator": _put_back_generator,
-    "numpy.random.RandomState": _put_back_random_state,
-    "space": _put_back_space,
-    "torch.Tensor": _put_back_tensor,
-}
