@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers.cli import bench, completion, convert, demo, export, inspect_file, recommend, record, view
+from sb3_extra_buffers.cli import bench, completion, convert, demo, export, inspect, recommend, record, view
 from sb3_extra_buffers.cli.errors import FAILED, INTERRUPTED, WRONG_USAGE, CommandError
 from sb3_extra_buffers.cli.options import PROGRAM, HelpFormatter, Parser
 
 # A command is a module with `add_command`; it sets `run`, which takes the options and returns the exit code.
-COMMANDS = (demo, bench, recommend, record, export, view, convert, inspect_file, completion)
+COMMANDS = (demo, bench, recommend, record, export, view, convert, inspect, completion)
 
 _EPILOG = f"""examples:
   {PROGRAM} demo
