@@ -31,11 +31,7 @@ exit codes:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """
-    Build the parser of the whole command line.
-
-    :return: The parser
-    """
+    """Build the parser of the whole command line."""
     parser = Parser(
         prog=PROGRAM,
         description="Stable-Baselines3 buffers that keep observations losslessly compressed.",
@@ -50,12 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """
-    Run the command line.
-
-    :param argv: Arguments without the program's name; those of the process by default
-    :return: Exit code: 0 all is well, 1 a comparison or a budget failed, 2 wrong usage or a missing library, 130 interrupted
-    """
+    """Run the command line."""
     parser = build_parser()
     options = parser.parse_args(argv)
     if "run" not in options:

@@ -78,7 +78,7 @@ def _print_list(things: Sequence[Any], write: Callable[[Any], str]) -> None:
 
 
 def _describe(path: Path) -> Description:
-    from sb3_extra_buffers.cli.checks import check_file
+    from sb3_extra_buffers.cli.errors import check_file
 
     if path.is_dir():
         from sb3_extra_buffers.cli.inspect.directories import describe_directory

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sb3_extra_buffers._support import counted, format_bytes
 from sb3_extra_buffers.cli.errors import UsageError
-from sb3_extra_buffers.cli.formatting import counted, format_bytes
 from sb3_extra_buffers.cli.inspect.text import Description, number, space_text
 from sb3_extra_buffers.storage._core import Chunk, checksum
 from sb3_extra_buffers.storage.directory import REPAIR, DamagedFileError, SavedDirectory

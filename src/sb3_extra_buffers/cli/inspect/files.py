@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from sb3_extra_buffers._support import counted, format_bytes
 from sb3_extra_buffers.cli.errors import UsageError
-from sb3_extra_buffers.cli.formatting import counted, format_bytes
 from sb3_extra_buffers.cli.inspect.pickles import Contents, Items, Made, Name, Skipped, budget, read_file, read_pickle
 from sb3_extra_buffers.cli.inspect.text import Description, for_json, number, space_text
 

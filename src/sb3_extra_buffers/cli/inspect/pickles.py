@@ -212,7 +212,7 @@ def budget() -> Iterator[int]:
 _ERRORS = (pickle.UnpicklingError, LookupError, ValueError, TypeError, EOFError, OverflowError, struct.error)
 
 
-_Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]
+_Unpickler: Any = pickle._Unpickler
 
 
 class Reader(_Unpickler):  # type: ignore[misc]
