@@ -5,29 +5,14 @@ Nothing is cached: a test (or a user) may block an import at any time.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 
+from sb3_extra_buffers._support import importable as importable
 from sb3_extra_buffers._support import install_hint as install_hint
 
 ZSTD_MODULES = ("zstandard", "compression.zstd", "backports.zstd")
 """Libraries that can serve ``zstd``, best first: zstandard reuses its contexts."""
-
-
-def importable(*modules: str) -> bool:
-    """
-    Try to import modules, parents before children.
-
-    :param modules: Full module names
-    :return: Whether all of them can be imported
-    """
-    try:
-        for module in modules:
-            importlib.import_module(module)
-    except ImportError:
-        return False
-    return True
 
 
 def has_numba() -> bool:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from math import floor, inf, log2
 from typing import TYPE_CHECKING
 
+from sb3_extra_buffers._support import format_bytes
 from sb3_extra_buffers.cli.errors import CommandError
-from sb3_extra_buffers.cli.formatting import format_bytes
 
 if TYPE_CHECKING:
-    from sb3_extra_buffers.cli.measuring import Measured
+    from sb3_extra_buffers.cli.measure import Measured
 
 DEFAULT_METHOD = "delta"
 
@@ -30,14 +30,7 @@ USABLE_MEMORY = 0.8
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """
-    What happens between one update of the policy and the next, without the buffer.
-
-    :param algorithm: Who trains
-    :param update_us: Microseconds of an update with one batch
-    :param play_us: Microseconds of one step of all environments
-    :param adds: Steps of all environments for each update
-    """
+    """What happens between one update of the policy and the next, without the buffer."""
 
     algorithm: str
     update_us: float
@@ -52,18 +45,7 @@ class TrainingStep:
 
 @dataclass(frozen=True)
 class Candidate:
-    """
-    A method, as far as it matters for the choice.
-
-    :param method: Its name; None for SB3's own buffer
-    :param buffer_bytes: What the observations of the whole buffer take
-    :param buffer_us: What the buffer takes of a training step: what it adds, and one batch
-    :param rest_us: What the rest of the training step takes
-    :param training: Time of a training step, over that with SB3's own buffer
-    :param add: Time of an ``add``, over SB3's
-    :param sample: Likewise of a ``sample``
-    :param usage: What the buffer that was measured says about its memory, and how it stored what it holds
-    """
+    """A method, as far as it matters for the choice."""
 
     method: str | None
     buffer_bytes: float
@@ -87,36 +69,18 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Limits:
-    """
-    What is allowed.
-
-    :param memory: Bytes that the observations of a buffer may take
-    :param speed: How many times as long as with SB3's own buffer a training step may take
-    """
+    """What is allowed."""
 
     memory: float = inf
     speed: float = inf
 
     def fits(self, each: Candidate) -> bool:
-        """
-        Tell whether there is room for a buffer.
-
-        :param each: The candidate
-        :return: Whether there is
-        """
+        """Tell whether there is room for a buffer."""
         return each.buffer_bytes <= self.memory
 
 
 def candidates(figures: Sequence[Measured], transitions: int, buffer_size: int, step: TrainingStep) -> list[Candidate]:
-    """
-    Work out what a buffer of the wanted size would take.
-
-    :param figures: What was measured, SB3's own buffer first
-    :param transitions: How many transitions that was with
-    :param buffer_size: How many there are to be
-    :param step: A training step, without the buffer
-    :return: All candidates, in the same order
-    """
+    """Work out what a buffer of the wanted size would take."""
 
     def buffer_us(each: Measured) -> float:
         return step.adds * each.add_full_us + each.sample_us
@@ -145,10 +109,6 @@ def score(each: Candidate, limits: Limits) -> tuple[bool, bool, float]:
     that the whole process needs half the memory, training may take ``WORTH_OF_HALF_THE_MEMORY`` longer. So a buffer that
     is slower than SB3's, but takes next to nothing of a training step, is judged by its memory; and memory of a
     buffer that is small beside the process does not count for much.
-
-    :param each: The candidate
-    :param limits: What is allowed
-    :return: Whether it does not fit, whether it is too slow, and what it costs
     """
     worth: float = (1 + WORTH_OF_HALF_THE_MEMORY) ** log2(PROCESS_BYTES + each.buffer_bytes)
     simplicity = (None, DEFAULT_METHOD).index(each.method) if each.method in (None, DEFAULT_METHOD) else 2
@@ -157,25 +117,12 @@ def score(each: Candidate, limits: Limits) -> tuple[bool, bool, float]:
 
 
 def rank(among: Sequence[Candidate], limits: Limits) -> list[Candidate]:
-    """
-    Put candidates in order.
-
-    :param among: All candidates
-    :param limits: What is allowed
-    :return: All of them, the best first
-    """
+    """Put candidates in order."""
     return sorted(among, key=lambda each: score(each, limits))
 
 
 def choose(among: Sequence[Candidate], limits: Limits, buffer_size: int) -> Candidate:
-    """
-    Choose the best of those that are allowed.
-
-    :param among: All candidates
-    :param limits: What is allowed
-    :param buffer_size: Transitions in the buffer
-    :return: The best
-    """
+    """Choose the best of those that are allowed."""
     best = rank(among, limits)[0]
     does_not_fit, too_slow, _ = score(best, limits)
     if does_not_fit:
@@ -202,15 +149,7 @@ def _round_down(number: float) -> float:
 
 
 def what_would_change_it(among: Sequence[Candidate], limits: Limits, buffer_size: int, best: Candidate) -> list[str]:
-    """
-    Find options that would lead to another choice, by trying them.
-
-    :param among: All candidates
-    :param limits: What is allowed
-    :param buffer_size: Transitions in the buffer
-    :param best: What was chosen
-    :return: Options, each with what would be chosen then
-    """
+    """Find options that would lead to another choice, by trying them."""
     found: list[str] = []
 
     def another(option: str, limits: Limits, size: int = buffer_size) -> bool:

@@ -14,20 +14,19 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from sb3_extra_buffers.cli.children import Report
-from sb3_extra_buffers.cli.measuring import (
+from sb3_extra_buffers.cli.choice import TrainingStep
+from sb3_extra_buffers.cli.measure import (
     BATCH_SIZE,
     Measured,
+    Played,
     add,
     by_turns,
     measuring,
-    median_microseconds,
-    rows_to_add,
+    median_us,
+    prepare_process,
     sample,
-    use_one_thread,
 )
-from sb3_extra_buffers.cli.played import Played
-from sb3_extra_buffers.cli.recommend.choice import TrainingStep
-from sb3_extra_buffers.cli.recommend.script import ON_POLICY, policy_for
+from sb3_extra_buffers.cli.recommend import ON_POLICY, policy_for
 
 _SECONDS_OF_UPDATES = 6.0
 _MOST_UPDATES = 30
@@ -45,9 +44,7 @@ def processor_clock() -> Callable[[], int]:
     """
     Choose a clock that stands still while other programs have the processor; all threads of this one count.
 
-    They would make an update, which is long, slower than an ``add``, which is over before its turn is.
-
-    :return: Tells nanoseconds; those of any clock on a system whose own is too coarse, such as Windows
+    Otherwise other programs would slow a long update more than a short ``add``.
     """
     return time.process_time_ns if time.get_clock_info("process_time").resolution < 1e-6 else time.perf_counter_ns
 
@@ -65,9 +62,9 @@ def _make_model(played: Played, algorithm: str) -> tuple[Any, float]:
     return model, model.train_freq.frequency / max(1, model.gradient_steps)
 
 
-def _updating(played: Played, algorithm: str) -> Generator[None, None, TrainingStep]:
+def _updating(played: Played, algorithm: str) -> Generator[int, None, TrainingStep]:
     """Update a policy again and again, with one batch of what was played: the time of a buffer is measured elsewhere."""
-    use_one_thread()
+    prepare_process()
     model, adds = _make_model(played, algorithm)
     model.set_logger(Logger(folder=None, output_formats=[]))
     on_policy = algorithm in ON_POLICY
@@ -90,33 +87,15 @@ def _updating(played: Played, algorithm: str) -> Generator[None, None, TrainingS
             times.append(clock() - start)
         if sum(times) > 1e9 * _SECONDS_OF_UPDATES:
             break
-        yield
-    return TrainingStep(algorithm, median_microseconds(times), played.step_us, adds)
+        yield 0
+    return TrainingStep(algorithm, median_us(times), played.step_us, adds)
 
 
 def measure_beside_training(
     played: Played, methods: Sequence[str | None], algorithm: str, report: Report
 ) -> tuple[TrainingStep, list[Measured]]:
-    """
-    Measure buffers and the update of a policy by turns, in one process.
-
-    :param played: What to put in
-    :param methods: Compression methods; None for SB3's own buffer
-    :param algorithm: Name of the algorithm
-    :param report: Told the number of transitions
-    :return: A training step without its buffer, and the figures of the buffers in the same order
-    """
-    done = [0] * len(methods)
-
-    def tell(number: int) -> Report:
-        def tell_one(count: int) -> None:
-            done[number] = count
-            report(sum(done))
-
-        return tell_one
-
+    """Measure the update of a policy and buffers by turns, in one process; None is SB3's own buffer."""
     on_policy, clock = algorithm in ON_POLICY, processor_clock()
-    buffers = [measuring(played, method, tell(number), on_policy, clock) for number, method in enumerate(methods)]
-    step, *figures = by_turns([_updating(played, algorithm), *buffers])
-    assert sum(done) == rows_to_add(played) * played.n_envs * len(methods)
+    buffers = [measuring(played, method, 20, on_policy, clock) for method in methods]
+    step, *figures = by_turns([_updating(played, algorithm), *buffers], report)
     return step, figures

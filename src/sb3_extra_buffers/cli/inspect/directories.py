@@ -1,4 +1,8 @@
-"""What is in a directory: a saved buffer, a ring on disk, or checkpoints. Everything is checked, and nothing is made of it."""
+"""
+What is in a directory: a saved buffer, a ring on disk, or checkpoints. Every checksum is verified.
+
+A manifest may say anything, so nothing is constructed from what it says.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sb3_extra_buffers._support import counted, format_bytes
 from sb3_extra_buffers.cli.errors import UsageError
-from sb3_extra_buffers.cli.formatting import counted, format_bytes
-from sb3_extra_buffers.cli.inspect_file.command import Description
-from sb3_extra_buffers.cli.inspect_file.saved_facts import buffer_facts, buffer_lines, count
+from sb3_extra_buffers.cli.inspect.text import Description, number, space_text
 from sb3_extra_buffers.storage._core import Chunk, checksum
 from sb3_extra_buffers.storage.directory import REPAIR, DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK
 from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.json_values import from_json, make_dtype, make_shape
 from sb3_extra_buffers.storage.manifests import MANIFEST
 
 _MOST_MANIFEST = 16 << 20  # where packs do not explain more; in memory, JSON takes up to twenty times as much
 _MANIFEST_SHARE = 64
 _MOST_DAMAGES = 1000
+_MOST_CHOICES = 20  # of a MultiDiscrete space that are written out
+_LARGEST_COUNT = 1 << 48
 _TRIES = 5
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 def describe_directory(path: Path) -> Description:
-    """
-    Describe a directory.
-
-    :param path: The directory
-    :return: What it is, and what is in it
-    """
+    """Describe a directory."""
     from sb3_extra_buffers.training_utils.resuming.folder import MANIFEST as CHECKPOINT
     from sb3_extra_buffers.training_utils.resuming.folder import Checkpoint, checkpoints_in
 
@@ -54,14 +55,14 @@ def _buffer(path: Path) -> Description:
         saved = _open(os.fspath(path))
         facts, damages = _facts_of(saved)
         if damages and saved.has_changed():
-            continue  # somebody has saved another state meanwhile, and removed what this one needs
+            continue  # another state was saved meanwhile, and what this one needs was removed
         kind = "a ring on disk" if facts["is_ring"] else "a saved buffer"
         checked = (
             f"{counted(len(damages), 'problem')}, see below" if damages else f"all {facts['parts']:,} checksums are right"
         )
-        lines = [*buffer_lines(facts), ("checked", checked)]
+        lines = [*_lines_of(facts), ("checked", checked)]
         return Description(kind, lines, facts, damage=damages, advice=REPAIR if damages else "")
-    raise UsageError(f"{path} is saved more often than it can be read; wait until nobody saves to it")
+    raise UsageError(f"{path} is saved more often than it can be read; wait until nothing saves to it")
 
 
 def _open(path: str) -> SavedDirectory:
@@ -86,7 +87,7 @@ def _facts_of(saved: SavedDirectory) -> tuple[dict[str, Any], list[str]]:
     if name not in CLASSES:
         raise UsageError(f"{saved.path} holds a {name!r}, which this version does not know; install a newer one")
     try:
-        facts = buffer_facts(saved.body, {part: of.size for part, of in saved.parts.items()})
+        facts = _buffer_facts(saved.body, {part: of.size for part, of in saved.parts.items()})
         uses = dict(_uses(saved.body))
     except StorageError as error:
         raise UsageError(f"{saved.path}: {error}") from error
@@ -97,14 +98,77 @@ def _facts_of(saved: SavedDirectory) -> tuple[dict[str, Any], list[str]]:
     return facts, _check_parts(saved, uses, files)
 
 
+def _part_of_space(said: Any) -> tuple[str, Any]:
+    kind = said["type"]
+    if kind == "Dict":
+        return kind, said["spaces"]
+    if kind == "Box":
+        return kind, f"{make_shape(said['shape'])} {make_dtype(said['dtype']).name}"
+    if kind in ("Discrete", "MultiBinary"):
+        n = from_json(said["n"])
+        return kind, str(n) if isinstance(n, list) else number(int(n))
+    if kind == "MultiDiscrete":
+        return kind, str(from_json(said["nvec"]).reshape(-1)[:_MOST_CHOICES].tolist())
+    raise ValueError(f"{kind!r} is not a space that can be loaded")
+
+
+def _count(said: Any) -> int:
+    if type(said) is not int or not 0 <= said < _LARGEST_COUNT:
+        raise ValueError(f"{said!r} is not a number of rows or environments")
+    return said
+
+
+def _buffer_facts(body: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    arguments, values = body["arguments"], body["values"]
+    size, n_envs = _count(arguments["buffer_size"]), _count(arguments["n_envs"])
+    rows = size if "Rollout" in body["class"] else max(size // max(n_envs, 1), 1)
+    used = rows if values["full"] else _count(values["pos"])
+    chunks = [
+        chunk for said in body["frames"] for chunk in (*said["chunks"], *([] if said["open"] is None else [said["open"]]))
+    ]
+    pieces = [name for said in body["rows"] for name in said["pieces"]]
+    return {
+        "class": body["class"],
+        "subclass": body["subclass"],
+        "version": str(body["version"]),
+        "rows": used,
+        "most_rows": rows,
+        "n_envs": n_envs,
+        "transitions": used * n_envs,
+        "capacity": rows * n_envs,
+        "observation_space": space_text(arguments["observation_space"], _part_of_space),
+        "action_space": space_text(arguments["action_space"], _part_of_space),
+        "compression": sorted({str(said["coder"]["method"]) for said in body["frames"]}),
+        "chunks": len(chunks),
+        "chunk_bytes": sum(sizes.get(str(chunk[0]), 0) for chunk in chunks),
+        "plain_bytes": sum(sizes.get(str(name), 0) for name in pieces),
+    }
+
+
+def _lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    used = f"{facts['transitions']:,} of {facts['capacity']:,} ({counted(facts['n_envs'], 'environment')})"
+    observations = f"{format_bytes(facts['chunk_bytes'])} in {counted(facts['chunks'], 'chunk')}"
+    return [
+        ("class", f"{facts['class']}, saved by {facts['subclass']}" if facts["subclass"] else facts["class"]),
+        ("files", format_bytes(facts["file_bytes"])),
+        ("transitions", used),
+        ("observation space", facts["observation_space"]),
+        ("action space", facts["action_space"]),
+        ("compression", ", ".join(facts["compression"]) or "none: observations are small"),
+        ("observations", observations),
+        ("actions and the like", format_bytes(facts["plain_bytes"])),
+        ("written by", f"sb3-extra-buffers {facts['version']}"),
+    ]
+
+
 def _uses(body: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, int, int, bool]]]:
     """What each part is: a word for it, its first row, the one after its last, and whether it is a chunk."""
     for said in body["frames"]:
         chunks = [*said["chunks"], *([] if said["open"] is None else [said["open"]])]
         for name, first, rows, _ in chunks:
-            yield str(name), ("observations", count(first), count(first) + count(rows), True)
+            yield str(name), ("observations", _count(first), _count(first) + _count(rows), True)
     for said in body["rows"]:
-        each, used = count(said["piece_rows"]), count(said["used"])
+        each, used = _count(said["piece_rows"]), _count(said["used"])
         for place, name in enumerate(said["pieces"]):
             what = "actions, rewards and the like" if said["name"] == "rows" else str(said["name"])
             yield str(name), (what, place * each, min((place + 1) * each, used), False)
@@ -117,8 +181,8 @@ def _check_parts(saved: SavedDirectory, uses: Mapping[str, tuple[str, int, int, 
     for name, part in saved.parts.items():
         if part.offset + part.size <= files.get(part.pack, 0):
             left[part.pack] -= part.size
-            if left[part.pack] < 0:  # parts that are one another could keep us busy for ever
-                return [*damages, f"{part.pack}: its parts overlap, which nobody has written; the rest was not read"]
+            if left[part.pack] < 0:  # parts that overlap could take forever
+                return [*damages, f"{part.pack}: its parts overlap; the manifest is forged, and the rest was not read"]
         what, first, stop, is_chunk = uses.get(name, ("what nothing refers to", 0, 0, False))
         try:
             data = saved.read(name)
