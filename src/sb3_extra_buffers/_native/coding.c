@@ -463,7 +463,7 @@ static int find_stored(ft_builder *builder, size_t i, const uint8_t *frame, uint
         if (slot >> 32 != hash || (uint32_t)other >= of->frames || of->frames - (uint32_t)other >= FT_FAR) {
             continue;
         }
-        bool same;
+        bool same = false;
         const int result = compare_stored(builder, i, other, frame, codecs, &same);
         if (result != FT_OK || same) {
             *number = same ? other : -1;
