@@ -351,7 +351,7 @@ static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, s
 
 enum {
     FIRST_PLACES = 64,
-    MOST_PLACES = 1 << 11, /* from there on, older frames are forgotten */
+    MOST_PLACES = 1 << 12, /* from there on, older frames are forgotten */
     PROBES = 4,
     CHEAP = 16,   /* a patch of less than this part of a frame takes less time to read than another group */
     /* Searches in vain until a stream is searched for 32 of 512 frames only; one that finds a frame makes up for eight. */
