@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ def test_an_empty_buffer_does_not_claim_to_be_smaller() -> None:
 
 class GridWorld:
     """
-    What an agent sees of a world of tiles, its own direction upwards, in RGB: whenever it turns, nearly all of a picture changes. Half
-    of the steps change nothing. An episode ends after 100 steps.
+    What an agent sees of a world of tiles, its own direction upwards, in RGB: whenever it turns, nearly all of a picture
+    changes. Half of the steps change nothing. An episode ends after 100 steps.
 
     :param n_envs: Number of environments
     """
@@ -90,8 +91,9 @@ def test_frames_that_recur_are_stored_once_a_chunk(method: str) -> None:
     order = np.random.default_rng(1).integers(0, len(frames), 2_001)
     space = spaces.Box(0, 255, frames.shape[1:], np.uint8)
     buffer = CompressedReplayBuffer(2_000, space, spaces.Discrete(2), "cpu", compression_method=method)
-    for obs, next_obs in zip(order[:-1], order[1:], strict=True):
+    for obs, next_obs in pairwise(order):
         buffer.add(frames[obs, None], frames[next_obs, None], np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
     # Noise that comes for the first time takes 4,800 bytes.
     assert buffer.memory_usage().stored_bytes < 2_000 * 200
-    assert (buffer.observations[:, 0] == frames[order[:-1]]).all() and (buffer.next_observations[:, 0] == frames[order[1:]]).all()
+    assert (buffer.observations[:, 0] == frames[order[:-1]]).all()
+    assert (buffer.next_observations[:, 0] == frames[order[1:]]).all()

@@ -117,7 +117,7 @@ void ft_builder_free(ft_builder *builder) {
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
                      builder->saved_numbers, builder->hashes, builder->classes, builder->aside, builder->values,
-                     builder->catalogue.slots, builder->places.slots};
+                     builder->catalogue.slots, builder->places.slots, builder->compared};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }

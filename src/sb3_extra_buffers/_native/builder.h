@@ -108,6 +108,7 @@ struct ft_builder {
     uint8_t *base;       /* scratch: a frame that a group begins with */
     ft_catalogue catalogue;
     frame_places places;
+    uint8_t *compared;   /* scratch, while a frame is decoded to be compared; NULL otherwise */
     uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
 };
 

@@ -439,13 +439,15 @@ static int compare_stored(ft_builder *builder, size_t i, frame_number number, co
     ft_describe_lane(builder, i, &lane);
     ft_rows rows = builder->rows;
     rows.data_bytes = builder->data_bytes;
-    uint8_t *scratch = ft_resize(NULL, 1, ft_measure_scratch(&rows));
-    if (scratch == NULL) {
+    ft_free(builder->compared); /* a codec has not returned then */
+    builder->compared = ft_resize(NULL, 1, ft_measure_scratch(&rows));
+    if (builder->compared == NULL) {
         return FT_NO_MEMORY;
     }
-    const int result = ft_decode_frame(&rows, &lane, (size_t)number, scratch, codecs);
-    *same = result == FT_OK && ft_active->same(frame, scratch, rows.frame_bytes);
-    ft_free(scratch);
+    const int result = ft_decode_frame(&rows, &lane, (size_t)number, builder->compared, codecs);
+    *same = result == FT_OK && ft_active->same(frame, builder->compared, rows.frame_bytes);
+    ft_free(builder->compared);
+    builder->compared = NULL;
     return result;
 }
 
