@@ -83,6 +83,7 @@ DATASETS = {
         Dataset("walker", "MuJoCo camera 84x84, walker", "walker", 4, 1, 12_000, 6, picture=True, continuous=True),
         Dataset("ant", "MuJoCo camera 84x84, ant", "ant", 4, 1, 12_000, 8, picture=True, continuous=True),
         Dataset("crafter", "Crafter 84x84", "crafter", 4, 1, 20_000, 17, picture=True),
+        Dataset("grid", "MiniGrid MultiRoom 84x84", "grid", 4, 1, 20_000, 7, picture=True),
         Dataset("noise", "noise, RGB 84x84", "noise", 4, 1, 12_000, 4, picture=True),
     )
 }

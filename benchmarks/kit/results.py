@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 CACHE = Path(__file__).parents[1] / ".cache"
 LIBRARIES = (
     *("numpy", "torch", "stable-baselines3", "numba", "zstandard", "lz4", "isal"),
-    *("gymnasium", "ale-py", "vizdoom", "box2d", "mujoco", "dm-control", "crafter"),
+    *("gymnasium", "ale-py", "vizdoom", "box2d", "mujoco", "dm-control", "crafter", "minigrid"),
 )
 _PATH_OPTIONS = ("--results", "--cache")
 

@@ -117,7 +117,7 @@ void ft_builder_free(ft_builder *builder) {
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
                      builder->saved_numbers, builder->hashes, builder->classes, builder->aside, builder->values,
-                     builder->catalogue.slots};
+                     builder->catalogue.slots, builder->places.slots, builder->compared};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }
@@ -144,9 +144,11 @@ void ft_builder_begin(ft_builder *builder) {
     }
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
     ft_clear_catalogue(&builder->catalogue);
+    ft_clear_places(&builder->places);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         stream *of = &builder->streams[i];
-        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above, .picture = of->picture};
+        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above, .vain = of->vain,
+                       .picture = of->picture};
         ft_lane *lane = &builder->lanes[i];
         lane->n_groups = lane->n_exceptions = lane->frames = lane->open_bytes = 0;
         lane->open = NULL;
@@ -247,13 +249,7 @@ void ft_builder_abort(ft_builder *builder) {
 /* Let readers see what has been written. */
 static void publish(ft_builder *builder, size_t rows) {
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
-        const stream *of = &builder->streams[i];
-        ft_lane *lane = &builder->lanes[i];
-        lane->n_groups = (uint32_t)of->n_groups;
-        lane->n_exceptions = (uint32_t)of->n_exceptions;
-        lane->frames = of->frames;
-        lane->open = of->group_frames > 0 ? builder->rooms[i].records[of->which] : NULL;
-        lane->open_bytes = of->group_frames > 0 ? (uint32_t)of->staged : 0;
+        ft_describe_lane(builder, i, &builder->lanes[i]);
     }
     builder->rows.data_bytes = builder->data_bytes;
     builder->rows.n_classes = builder->n_classes;
@@ -374,7 +370,8 @@ size_t ft_builder_count_index_bytes(const ft_builder *builder) {
 }
 
 size_t ft_builder_count_held_bytes(const ft_builder *builder) {
-    size_t bytes = builder->block_bytes + builder->classes_room + builder->catalogue.n_slots * sizeof *builder->catalogue.slots;
+    size_t bytes = builder->block_bytes + builder->classes_room + builder->catalogue.n_slots * sizeof *builder->catalogue.slots +
+                   builder->places.n_slots * sizeof *builder->places.slots;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         bytes += builder->rooms[i].groups_room + builder->rooms[i].exceptions_room;
     }

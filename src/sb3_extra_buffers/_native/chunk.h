@@ -203,6 +203,8 @@ size_t ft_measure_scratch(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
 int ft_decode_cell(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
               const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const ft_codecs *codecs);
+/* Decode a frame, as it is coded, to the beginning of the scratch. */
+int ft_decode_frame(const ft_rows *rows, const ft_lane *lane, size_t frame, uint8_t *scratch, const ft_codecs *codecs);
 /* Have what it takes to decode a cell come to a cache, step by step, each of which needs what the one before it has fetched; or note
  * its pages, where there is a list for them. */
 enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES, FT_FETCH_OBJECTS, FT_FETCH_STEPS };

@@ -88,8 +88,8 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
     of->known = false;
     for (size_t j = 0; j < depth; j++) { /* and then each frame that is new */
         if (found[j] == FT_UNWRITTEN) {
-            const frame_number number = (frame_number)of->frames;
-            const int stored = ft_store_frame(builder, i, now + j * stride, codecs);
+            frame_number number;
+            const int stored = ft_store_frame(builder, i, now + j * stride, codecs, &number);
             if (stored != FT_OK) {
                 return stored;
             }
@@ -122,7 +122,9 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     const size_t depth = layout->depth;
     stream *of = &builder->streams[i];
     stream_memory *at = &builder->rooms[i];
-    if (of->known && !moves && is_last(rows, at, obs)) {
+    /* Without a stack, an observation may be the last one again, too; where that is the last frame that was stored, coding finds it. */
+    const bool may_stay = !moves || (depth == 1 && at->numbers[0] != (frame_number)of->frames - 1);
+    if (of->known && may_stay && is_last(rows, at, obs)) {
         return FT_OK;
     }
     const bool in_pieces = !builder->turned && (layout->outer == 1 || depth == 1); /* frames lie in memory one after the other */
@@ -137,9 +139,9 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     if (depth == 1 && !in_pieces) {
         ft_take_frame(layout, obs, builder->turned, 0, builder->frame, builder->pixels);
     }
-    const frame_number newest = (frame_number)of->frames;
+    frame_number newest;
     of->known = false;
-    const int stored = ft_store_frame(builder, i, frame, codecs);
+    const int stored = ft_store_frame(builder, i, frame, codecs, &newest);
     if (stored != FT_OK) {
         return stored;
     }
