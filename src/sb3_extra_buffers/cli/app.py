@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read what we print has gone, as `head` does. What is left would fail again when Python ends.
+        # The reader, `head` say, closed the pipe. The rest of the output would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:  # a full disk, say; the same in every command

@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
             options.source, options.target, allow_pickle=options.allow_pickle, overwrite=options.force, progress=True
         )
     except (RecordingError, StorageError, OSError, ValueError, TypeError, ImportError) as error:
-        said = str(error).replace("overwrite=True", "--force").replace("allow_pickle=True", "--allow-pickle")
-        raise UsageError(said) from error
+        message = str(error).replace("overwrite=True", "--force").replace("allow_pickle=True", "--allow-pickle")
+        raise UsageError(message) from error
     size = _bytes_of(Path(options.target))
     print(f"{options.target}: {total:,} transitions" + (f", {format_bytes(size)}" if size else ""))
     return OK

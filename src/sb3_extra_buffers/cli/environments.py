@@ -137,7 +137,7 @@ def _unknown(name: str, titles: dict[str, str]) -> str:
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Errors of foreign code in one line: a traceback is of no help to somebody who mistyped a name."""
+    """Errors of foreign code in one line: a traceback does not help after a typing error."""
     try:
         yield
     except UsageError:

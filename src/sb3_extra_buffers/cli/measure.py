@@ -285,7 +285,7 @@ class Source:
 
     @property
     def recorded_steps(self) -> int | None:
-        """How many steps the recording has; None for environments, which can be played for ever."""
+        """How many steps the recording has; None for environments, which have no end."""
         if self.recording is None:
             return None
         from sb3_extra_buffers.recording import RecordingError, recording_info

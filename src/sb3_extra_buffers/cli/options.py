@@ -120,8 +120,8 @@ class HelpFormatter(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help
         silent = action.default is None or action.default is False or action.default == argparse.SUPPRESS
-        said = silent or not action.option_strings or "default" in (text or "")
-        return text if said or text is None else f"{text} (default: %(default)s)"
+        is_named = silent or not action.option_strings or "default" in (text or "")
+        return text if is_named or text is None else f"{text} (default: %(default)s)"
 
 
 def new_command(

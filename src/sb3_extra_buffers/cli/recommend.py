@@ -59,7 +59,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument(
         "--algorithm", type=str.upper, choices=ALGORITHMS, metavar="NAME",
-        help=f"who is to train: {', '.join(ALGORITHMS)} (default: one that suits the actions)",
+        help=f"algorithm to train with: {', '.join(ALGORITHMS)} (default: one that suits the actions)",
     )  # fmt: skip
     parser.add_argument("--script", action="store_true", help="print only the script")
     parser.add_argument("--size", type=whole_number(64), default=2_000, metavar="N", help="transitions to play and store")

@@ -98,24 +98,28 @@ def _facts_of(saved: SavedDirectory) -> tuple[dict[str, Any], list[str]]:
     return facts, _check_parts(saved, uses, files)
 
 
-def _part_of_space(said: Any) -> tuple[str, Any]:
-    kind = said["type"]
+def _part_of_space(space: Any) -> tuple[str, Any]:
+    kind = space["type"]
     if kind == "Dict":
-        return kind, said["spaces"]
+        return kind, space["spaces"]
     if kind == "Box":
-        return kind, f"{make_shape(said['shape'])} {make_dtype(said['dtype']).name}"
+        return kind, f"{make_shape(space['shape'])} {make_dtype(space['dtype']).name}"
     if kind in ("Discrete", "MultiBinary"):
-        n = from_json(said["n"])
+        n = from_json(space["n"])
         return kind, str(n) if isinstance(n, list) else number(int(n))
     if kind == "MultiDiscrete":
-        return kind, str(from_json(said["nvec"]).reshape(-1)[:_MOST_CHOICES].tolist())
+        return kind, str(from_json(space["nvec"]).reshape(-1)[:_MOST_CHOICES].tolist())
     raise ValueError(f"{kind!r} is not a space that can be loaded")
 
 
-def _count(said: Any) -> int:
-    if type(said) is not int or not 0 <= said < _LARGEST_COUNT:
-        raise ValueError(f"{said!r} is not a number of rows or environments")
-    return said
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _LARGEST_COUNT:
+        raise ValueError(f"{value!r} is not a number of rows or environments")
+    return value
+
+
+def _chunks_of(column: Mapping[str, Any]) -> list[Any]:
+    return [*column["chunks"], *([] if column["open"] is None else [column["open"]])]
 
 
 def _buffer_facts(body: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -123,10 +127,8 @@ def _buffer_facts(body: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str
     size, n_envs = _count(arguments["buffer_size"]), _count(arguments["n_envs"])
     rows = size if "Rollout" in body["class"] else max(size // max(n_envs, 1), 1)
     used = rows if values["full"] else _count(values["pos"])
-    chunks = [
-        chunk for said in body["frames"] for chunk in (*said["chunks"], *([] if said["open"] is None else [said["open"]]))
-    ]
-    pieces = [name for said in body["rows"] for name in said["pieces"]]
+    chunks = [chunk for column in body["frames"] for chunk in _chunks_of(column)]
+    pieces = [name for table in body["rows"] for name in table["pieces"]]
     return {
         "class": body["class"],
         "subclass": body["subclass"],
@@ -138,7 +140,7 @@ def _buffer_facts(body: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str
         "capacity": rows * n_envs,
         "observation_space": space_text(arguments["observation_space"], _part_of_space),
         "action_space": space_text(arguments["action_space"], _part_of_space),
-        "compression": sorted({str(said["coder"]["method"]) for said in body["frames"]}),
+        "compression": sorted({str(column["coder"]["method"]) for column in body["frames"]}),
         "chunks": len(chunks),
         "chunk_bytes": sum(sizes.get(str(chunk[0]), 0) for chunk in chunks),
         "plain_bytes": sum(sizes.get(str(name), 0) for name in pieces),
@@ -163,14 +165,13 @@ def _lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _uses(body: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, int, int, bool]]]:
     """What each part is: a word for it, its first row, the one after its last, and whether it is a chunk."""
-    for said in body["frames"]:
-        chunks = [*said["chunks"], *([] if said["open"] is None else [said["open"]])]
-        for name, first, rows, _ in chunks:
+    for column in body["frames"]:
+        for name, first, rows, _ in _chunks_of(column):
             yield str(name), ("observations", _count(first), _count(first) + _count(rows), True)
-    for said in body["rows"]:
-        each, used = _count(said["piece_rows"]), _count(said["used"])
-        for place, name in enumerate(said["pieces"]):
-            what = "actions, rewards and the like" if said["name"] == "rows" else str(said["name"])
+    for table in body["rows"]:
+        each, used = _count(table["piece_rows"]), _count(table["used"])
+        for place, name in enumerate(table["pieces"]):
+            what = "actions, rewards and the like" if table["name"] == "rows" else str(table["name"])
             yield str(name), (what, place * each, min((place + 1) * each, used), False)
 
 
@@ -235,14 +236,14 @@ def _checkpoint(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
 
     facts: dict[str, Any] = {"file_bytes": sum(_sizes_in(checkpoint.path).values())}
     try:
-        said = read_manifest(checkpoint)
-        facts["num_timesteps"], facts["algorithm"] = said.get("num_timesteps"), str(said.get("algorithm"))
+        manifest = read_manifest(checkpoint)
+        facts["num_timesteps"], facts["algorithm"] = manifest.get("num_timesteps"), str(manifest.get("algorithm"))
         damages = [
             f"{name}: its size or its checksum is wrong"
-            for name, expected in said["files"].items()
+            for name, expected in manifest["files"].items()
             if os.path.basename(name) != name or _sum_of(os.path.join(checkpoint.path, name)) != expected
         ]
-        if said["buffer"]:
+        if manifest["buffer"]:
             saved = _open(os.path.join(checkpoint.path, BUFFER))
             facts["buffer"], wrong = _facts_of(saved)
             facts["file_bytes"] += facts["buffer"]["file_bytes"]

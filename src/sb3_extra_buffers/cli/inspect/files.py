@@ -31,7 +31,7 @@ _MOST_WALKED = 1_000_000
 _LARGEST_GROWTH = 64 << 20
 _CLASS_KEYS = ("policy_class", "replay_buffer_class", "rollout_buffer_class")
 _NUMBER_KEYS = ("num_timesteps", "n_envs", "buffer_size", "learning_rate", "gamma", "seed")
-# What the standard library says about a zip file that is damaged, or that uses what nobody uses here, such as encryption.
+# What the standard library says about a zip file that is damaged, or that uses encryption and the like.
 _DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError, struct.error)
 
 
