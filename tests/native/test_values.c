@@ -175,7 +175,7 @@ static void test_that_they_are_used(const ft_schema *schema) {
         CHECK(write_row(both, row % 64, false) == FT_OK);
     }
     for (size_t row = 16; row < 64; row += 16) {
-        CHECK(has_values(ft_column_get_chunk(both->column, row)) == can);
+        CHECK(has_values(chunk_at(both->column, row)) == can);
     }
     check_all(both, both->column);
     pair_free(both);
@@ -216,11 +216,11 @@ static void test_pauses(void) {
     CHECK(tried >= 5 && tried <= 8);
     size_t with = 0;
     for (size_t chunk = 0; chunk < CHUNKS; chunk++) {
-        const bool has = has_values(ft_column_get_chunk(both->column, chunk * CHUNK));
+        const bool has = has_values(chunk_at(both->column, chunk * CHUNK));
         CHECK(chunk >= 100 || !has);
         with += has;
     }
-    CHECK(with >= 100 - 64 && has_values(ft_column_get_chunk(both->column, CHUNK * CHUNKS - 1)));
+    CHECK(with >= 100 - 64 && has_values(chunk_at(both->column, CHUNK * CHUNKS - 1)));
     check_all(both, both->column);
     pair_free(both);
 }

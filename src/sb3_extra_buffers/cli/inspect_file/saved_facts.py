@@ -55,9 +55,7 @@ def buffer_facts(body: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str,
     size, n_envs = count(arguments["buffer_size"]), count(arguments["n_envs"])
     rows = size if "Rollout" in body["class"] else max(size // max(n_envs, 1), 1)
     used = rows if values["full"] else count(values["pos"])
-    chunks = [
-        chunk for said in body["frames"] for chunk in (*said["chunks"], *([] if said["open"] is None else [said["open"]]))
-    ]
+    chunks = {str(span[0]) for said in body["frames"] for span in said["spans"]}
     pieces = [name for said in body["rows"] for name in said["pieces"]]
     return {
         "class": body["class"],
@@ -72,7 +70,7 @@ def buffer_facts(body: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str,
         "action_space": describe_saved_space(arguments["action_space"]),
         "compression": sorted({str(said["coder"]["method"]) for said in body["frames"]}),
         "chunks": len(chunks),
-        "chunk_bytes": sum(sizes.get(str(chunk[0]), 0) for chunk in chunks),
+        "chunk_bytes": sum(sizes.get(chunk, 0) for chunk in chunks),
         "plain_bytes": sum(sizes.get(str(name), 0) for name in pieces),
     }
 
