@@ -124,7 +124,7 @@ def test_a_ring_on_disk_that_is_in_use(tmp_path: Path, capsys: pytest.CaptureFix
 
 def flip(path: Path, which: str, place: int = 0) -> None:
     body = said_of(path)
-    name = body["frames"][0]["chunks"][place][0] if which == "chunk" else body["rows"][0]["pieces"][place]
+    name = body["frames"][0]["spans"][place][0] if which == "chunk" else body["rows"][0]["pieces"][place]
     pack, offset, size, _ = body["parts"][name]
     file = path / body["packs"][pack]
     data = bytearray(file.read_bytes())

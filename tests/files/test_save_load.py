@@ -390,8 +390,7 @@ def damage(path: Path, kind: str, which: int) -> None:
     body = json.loads((path / MANIFEST).read_bytes())
     frames, rows = body["frames"][0], body["rows"]
     names = {
-        "chunk": lambda: frames["chunks"][which][0],
-        "open": lambda: frames["open"][0],
+        "span": lambda: frames["spans"][which][0],
         "rows": lambda: rows[which]["pieces"][0],
     }
     name = names[kind]()
@@ -406,7 +405,7 @@ def test_damage_is_not_saved_again_as_if_it_were_right(tmp_path: Path) -> None:
     buffer, feed = make("plain", 40)
     buffer.save(tmp_path / "b")
     body = json.loads((tmp_path / "b" / MANIFEST).read_bytes())
-    damage(tmp_path / "b", "chunk", len(body["frames"][0]["chunks"]) - 1)
+    damage(tmp_path / "b", "span", len(body["frames"][0]["spans"]) - 1)
     for _ in range(36):  # more than half of the pack does not count any more; the last chunk still does
         feed.add()
     buffer.save(tmp_path / "b")
@@ -419,7 +418,7 @@ def test_repair_leaves_out_what_is_damaged(kind: str, tmp_path: Path) -> None:
     buffer, _ = make(kind, 60)
     path = tmp_path / "b"
     buffer.save(path)
-    damage(path, "chunk", 1)
+    damage(path, "span", 1)
     with pytest.raises(StorageError, match=r"checksum of frames0.*repair=True"):
         load_buffer(path)
     with pytest.warns(UserWarning, match=r"of its 40 rows, with [0-9]+ transitions, are gone"):
@@ -453,7 +452,7 @@ def test_repair_of_rollouts_and_plain_arrays(tmp_path: Path) -> None:
     for _ in range(150):
         feed.add()
     rollout.save(tmp_path / "r")
-    damage(tmp_path / "r", "open", 0)
+    damage(tmp_path / "r", "span", 0)
     with pytest.warns(UserWarning, match="150 of its 150 rows"):
         rest = load_buffer(tmp_path / "r", repair=True)
     assert isinstance(rest, CompressedRolloutBuffer) and rest.pos == 0

@@ -181,7 +181,7 @@ def changes(frames: Frames, row: int) -> list[Callable[[], Any]]:
         lambda: frames.write((row + 7) % ROWS, obs[:1], 1, envs=[1]),
         lambda: frames.set_layout(FrameLayout.whole(frames.obs_shape, 1)),
         lambda: frames.adopt(bytes(sealed[0])),
-        lambda: frames.resume(bytes(sealed[0])),
+        lambda: frames.adopt_row(sealed[0], row, 0),
         frames.clear,
     ]
 

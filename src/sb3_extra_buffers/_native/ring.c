@@ -213,7 +213,7 @@ static int make_draft(ft_column *column, const ft_schema *schema, int transform,
     }
     for (size_t k = 0; k < n_pieces && result == FT_OK; k++) {
         const piece *of = &pieces[k];
-        result = k > 0 && ft_builder_is_full(column->draft) ? FT_INVALID : ft_builder_skip_rows(column->draft, of->gap, codecs);
+        result = ft_builder_skip_rows(column->draft, of->gap, codecs);
         if (result == FT_OK) {
             result = ft_builder_copy_rows(column->draft, ft_builder_get_rows(column->draft)->rows, of->from, of->first, of->count, codecs);
         }
@@ -243,8 +243,9 @@ static void use_draft(ft_column *column) {
 
 /* Where there are too many spans, code the two shortest neighbours as one chunk. */
 static int merge_spans(ft_column *column, const ft_codecs *codecs) {
+    const size_t most = FT_MOST_FRAMES / (column->schema.views * column->schema.layout.depth);
     size_t best = column->n_spans;
-    uint64_t fewest = column->chunk_rows + 1;
+    uint64_t fewest = 1 + (most < column->chunk_rows ? most : column->chunk_rows);
     if (column->n_spans <= 2 * (column->rows / column->chunk_rows) + MANY_SPANS) {
         return FT_OK;
     }
@@ -272,7 +273,7 @@ static int merge_spans(ft_column *column, const ft_codecs *codecs) {
     }
     discard_draft(column);
     if (result != FT_OK) {
-        return result == FT_INVALID || result == FT_DAMAGED ? FT_OK : result; /* then they stay as they are */
+        return result == FT_DAMAGED ? FT_OK : result; /* then they stay as they are */
     }
     put_chunk(column, (ft_span){one.first_row, fewest, chunk, 0});
     return FT_OK;
@@ -354,24 +355,30 @@ bool ft_column_get_last(const ft_column *column, size_t stream, uint8_t *out) { 
 
 /* -- another layout, with a table of values or without -------------------------------------------------------------------- */
 
-int ft_column_set_layout(ft_column *column, const ft_layout *layout, const ft_codecs *codecs) {
-    ft_schema schema = column->schema;
-    schema.layout = *layout;
-    const int transform = open_rows(column)->transform == VALUES ? find_transform(&schema) : NO_TRANSFORM;
-    const int result = renew(column, &schema, transform, codecs);
-    if (result == FT_OK) {
-        use_draft(column);
-        column->schema = schema;
-    }
-    return result;
-}
-
 /* Have the open chunk be coded with another transform. */
 static int set_transform(ft_column *column, int transform, const ft_codecs *codecs) {
     const int result = renew(column, &column->schema, transform, codecs);
     if (result == FT_OK) {
         *ft_builder_get_doubt(column->draft) = *ft_builder_get_doubt(column->open);
         use_draft(column);
+    }
+    return result;
+}
+
+int ft_column_set_layout(ft_column *column, const ft_layout *layout, const ft_codecs *codecs) {
+    ft_schema schema = column->schema;
+    schema.layout = *layout;
+    int result = complete_row(column, codecs);
+    if (result == FT_MANY_VALUES) {
+        result = set_transform(column, NO_TRANSFORM, codecs);
+        result = result == FT_OK ? complete_row(column, codecs) : result;
+    }
+    if (result == FT_OK) {
+        result = renew(column, &schema, open_rows(column)->transform == VALUES ? find_transform(&schema) : NO_TRANSFORM, codecs);
+    }
+    if (result == FT_OK) {
+        use_draft(column);
+        column->schema = schema;
     }
     return result;
 }

@@ -244,33 +244,12 @@ def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
     return sum_of(numbers, types, spec.method, spec.fallback, options)
 
 
-def restore_frames(
-    version: int,
-    shape: tuple[int, int, int, int],
-    obs_shape: tuple[int, ...],
-    dtype: str,
-    spec: CoderSpec,
-    split: tuple[int, int],
-    looks: tuple[int, int],
-    places: tuple[tuple[int, int, int, int], ...],
-    head_sum: int,
-    lock: StoreLock,
-    chunks: tuple[Any, ...],
-) -> Frames:
+def restore_frames(version: int, *state: Any) -> Frames:
     """
     Make a column of what another one held. Nothing of it is trusted.
 
     :param version: Version of this form
-    :param shape: Rows, environments, views, rows of a chunk
-    :param obs_shape: Shape of one observation
-    :param dtype: Type of its elements
-    :param spec: How frames are coded
-    :param split: Axis and planes of the frame stack
-    :param looks: How far the search for it has got
-    :param places: Spans: which chunk, which row of it, which row of the ring, and how many rows
-    :param head_sum: Checksum of all that came so far but the version, and of the number of chunks
-    :param lock: The lock
-    :param chunks: Sealed chunks, and a copy of the one that was open
+    :param state: What ``FrozenFrames`` has written behind it
     :return: The column
     """
     if version != _FORMAT:
@@ -279,6 +258,7 @@ def restore_frames(
             "version of sb3-extra-buffers that saved them"
         )
     try:
+        shape, obs_shape, dtype, spec, split, looks, places, head_sum, lock, chunks = state
         if head_sum != _sum_of_head((shape, obs_shape, dtype, spec, split, looks, places), len(chunks)):
             raise ValueError("their description is not what was saved")
         rows, n_envs, views, chunk_rows = shape
