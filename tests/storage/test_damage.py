@@ -76,9 +76,8 @@ def test_what_was_cut_off_or_added_to_is_noticed(method: str) -> None:
         refused_everywhere(ring, wrong)
     for other in (None, 3, bytearray(chunk), memoryview(bytearray(chunk)), "SB3XCHNK"):  # others might change meanwhile
         column = empty_twin(ring)
-        for take in (column.adopt, column.resume):
-            with pytest.raises((TypeError, ValueError)):
-                take(other)  # type: ignore[arg-type]
+        with pytest.raises((TypeError, ValueError)):
+            column.adopt(other)  # type: ignore[arg-type]
 
 
 def repaired(chunk: bytearray) -> bytes:
@@ -93,10 +92,13 @@ def repaired(chunk: bytearray) -> bytes:
 
 def use(ring: Ring, data: bytes) -> None:
     """Whatever the bytes are: they are refused, or can be read and written on without harm."""
-    for how in ("adopt", "resume"):
+    for taken in (None, 7, 1):
         column = empty_twin(ring)
         try:
-            getattr(column, how)(data)
+            if taken is None:
+                column.adopt(data)
+            else:
+                column.adopt_row(Chunk(data), 17, taken)
         except StorageError:
             continue
         rows, envs = np.divmod(np.arange(80), 2)
