@@ -2,7 +2,7 @@
 Put the figures of ``benchmarks/results`` into the README and the docs.
 
 A table goes between ``<!-- table: name -->`` and ``<!-- end -->``; ``--list`` shows the names. A figure in a sentence goes
-between ``<!-- figure: FILE ROWS PATHS FORMAT -->`` and ``<!-- / -->``; ``kit/figures.py`` explains that. What was not measured
+between ``<!-- fact: NAME -->`` and ``<!-- / -->``; ``kit/facts.py`` has the names. What was not measured
 yet is listed and left alone. ``--check`` changes nothing, and exits with 1 if something is out of date or was not measured.
 """
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kit.figures import update_figures
+from kit.facts import update_facts
 from kit.tables import TABLES, make_table
 
 ROOT = Path(__file__).parents[1]
@@ -23,14 +23,7 @@ MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def update(text: str, folder: Path, missing: list[str]) -> str:
-    """
-    Renew all tables and figures in a text.
-
-    :param text: Markdown with markers
-    :param folder: Folder of the results
-    :param missing: Gets a line for each that was not measured
-    :return: The same with tables and figures
-    """
+    """Renew all tables and facts in a text. What was not measured is added to ``missing``."""
 
     def renew(found: re.Match[str]) -> str:
         made = make_table(found[2], folder)
@@ -39,7 +32,7 @@ def update(text: str, folder: Path, missing: list[str]) -> str:
             return found[0]
         return found[1] + made + found[3]
 
-    return update_figures(MARKED.sub(renew, text), folder, missing)
+    return update_facts(MARKED.sub(renew, text), folder, missing)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

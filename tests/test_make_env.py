@@ -161,6 +161,6 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
         "print('started', env.reset().shape)\n"
         "env.close()\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("started (2, 84, 84, 4)") == 1

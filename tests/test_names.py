@@ -59,7 +59,7 @@ def test_the_version_costs_no_library() -> None:
         "from sb3_extra_buffers import CompressedReplayBuffer\n"
         "assert 'stable_baselines3' in sys.modules and 'sb3_extra_buffers.gpu_buffers' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
 
 
 # -- signatures ---------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ try:
     import faults
     import gpu_buffers  # noqa: F401 (the tables ask for it when the path is gone again)
     import report
-    from kit import figures, show, tables
+    from kit import facts, show, tables
     from kit.data import DATASETS, SELECTED
 finally:
     sys.path.remove(str(BENCHMARKS))
@@ -66,14 +66,14 @@ def test_report_renews_once(page: SimpleNamespace) -> None:
 
 
 def test_what_was_not_measured_is_listed_and_left_alone(page: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = "Took <!-- figure: training ppo-kept ratio number -->some<!-- / --> times as long.\n"
+    sentence = "Took <!-- fact: freed-memory -->some<!-- / --> times as long.\n"
     page.path.write_text("<!-- table: startup -->\nold\n<!-- end -->\n\n" + sentence)
     old = page.path.read_text()
     assert report.main(page.command) == 0
     assert page.path.read_text() == old
     said = capsys.readouterr().out
     assert "page.md: table startup: startup.json" in said
-    assert "page.md: training.json has no row 'ppo-kept'; it has dqn, ppo" in said
+    assert "page.md: fact freed-memory" in said
     assert report.main([*page.command, "--check"]) == 1
 
 
@@ -104,152 +104,81 @@ def test_rows_go_to_their_tables(tmp_path: Path) -> None:
     write(tmp_path, "buffers", {**rows, "mspacman/delta/optimized": row("mspacman", "sb3-optimized")})
     made = {name: tables.make_table(name, tmp_path) or "" for name in ("ratios", "cameras", "selection")}
     for name, dataset in DATASETS.items():
-        line = f"| {dataset.title}, {dataset.n_envs} envs, 100, one round |"
+        line = f"| {dataset.title}, {dataset.n_envs} envs, 100 |"
         assert (line in made["cameras"]) == dataset.picture and (line in made["ratios"]) != dataset.picture, name
-        assert (line in made["selection"]) == (name in SELECTED), name
+        assert (f"| {dataset.title} | 50.00 % | 0.50x |" in made["selection"]) == (name in SELECTED), name
     assert "optimize_memory_usage" in made["ratios"] and "optimize_memory_usage" not in made["selection"]
     # Before any of them is measured there is nothing to show, and the page stays as it is.
     write(tmp_path, "buffers", {"pong/delta": row("pong")})
     assert tables.make_table("cameras", tmp_path) is None
 
 
-# -- numbers in sentences -----------------------------------------------------------------------------------------------------
+# -- facts in sentences ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    rows = {
-        "pong/delta": {"share": 0.00242, "sizes": {"ours": 5.5e6}, "times": [950.0, 2100.0], "rounds": [0.9, 1.1, 1.0]},
-        "game/delta": {"share": 0.00464, "sizes": {"ours": 10.46e6}, "times": [186.0, 830.0], "rounds": [2.0]},
-        "doom/delta": {"share": 0.108, "sizes": {"ours": 2.5e8}, "times": [1.0], "rounds": [20]},
-        "game/delta-zstd": {"share": 0.99, "sizes": {"ours": 7.3e6}, "times": [1.0], "rounds": [1], "right": True},
-        "game/rle": {"error": "no memory"},
-    }
-    write(tmp_path, "x", rows)
-    (tmp_path / "plain.json").write_text(json.dumps({"seconds": 1086, "updates": {"few": [1000, 3000, 9000, 2000]}}))
+    row = {"ratios": {"memory": 0.0047, "sample_32": 1.84}, "ours": {"memory": 6.2e6}, "sb3": {"memory": 2.259e9}}
+    write(tmp_path, "buffers", {"mspacman/delta": row, "doom-rgb/delta": row})
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("marker", "text"),
-    [
-        ("x pong/delta share percent", "0.24 %"),
-        ("x doom/delta share percent:0", "11 %"),
-        ("x pong/delta,game/delta share percent", "0.24 to 0.46 %"),
-        ("x */delta,!doom/* share percent", "0.24 to 0.46 %"),
-        ("x game/delta sizes.ours MB", "10.5 MB"),
-        ("x */delta sizes.ours MB", "5.5 to 250 MB"),
-        ("x doom/delta sizes.ours GB:2", "0.25 GB"),
-        ("x pong/delta times time", "950 µs to 2.10 ms"),
-        ("x game/delta times time", "186 to 830 µs"),
-        ("x pong/delta times.-1 time", "2.10 ms"),
-        ("x */delta rounds number:1", "0.9 to 20.0"),
-        ("x pong/delta rounds number median", "1.00"),
-        ("x pong/delta rounds number max", "1.10"),
-        ("x doom/delta share fraction", "a ninth"),
-        ("x game/delta share fraction", "a 200th"),
-        ("x game/delta-zstd share fraction", "99 %"),
-        ("x */delta share fraction", "a 400th to a ninth"),
-        ("x pong/delta,game/delta rounds,share number:0", "0 to 2"),
-        ("plain . seconds seconds", "1086 s"),
-        ("plain . updates.few number:0 median", "2,500"),
-    ],
-)
-def test_figures(marker: str, text: str, folder: Path) -> None:
-    assert figures.make_figure(marker, folder) == text
+def test_facts_are_of_one_row(folder: Path) -> None:
+    made = {name: facts.make_fact(name, folder) for name in ("atari-smaller", "atari-memory", "doom-sampling")}
+    assert made == {"atari-smaller": "200 times smaller", "atari-memory": "6.2 MB", "doom-sampling": "1.8"}
+    assert facts.make_fact("masks-smaller", folder) is None and facts.make_fact("soak", folder) is None
+    with pytest.raises(ValueError, match="no fact 'nonsense'; there are atari-smaller"):
+        facts.make_fact("nonsense", folder)
+
+
+def test_every_fact_was_measured_and_is_quoted() -> None:
+    pages = [report.ROOT / "README.md", *(report.ROOT / "docs").glob("*.md")]
+    quoted = {found[2] for page in pages for found in facts.MARKED.finditer(page.read_text(encoding="utf-8"))}
+    assert quoted == set(facts.FACTS)
+    assert all(facts.make_fact(name, report.RESULTS) for name in facts.FACTS)
 
 
 @pytest.mark.parametrize(
-    ("parts", "text"),
-    [
-        (2.0, "half"),
-        (3.9, "a quarter"),
-        (8.0, "an eighth"),
-        (11.0, "an 11th"),
-        (18.0, "an 18th"),
-        (69.8, "a 70th"),
-        (81.0, "an 80th"),
-    ],
+    ("parts", "text"), [(3.9, "4"), (11.0, "11"), (69.8, "70"), (81.0, "80"), (217.0, "200"), (1080.0, "1,100"), (1.4, "1")]
 )
-def test_fractions(parts: float, text: str) -> None:
-    assert figures.fraction(1 / parts) == text
-
-
-@pytest.mark.parametrize(("parts", "text"), [(217.0, "a 200th"), (535.0, "a 550th"), (810.0, "an 800th"), (1.4, "71 %")])
-def test_fractions_are_rough(parts: float, text: str) -> None:
-    assert figures.fraction(1 / parts) == text
+def test_times_smaller_is_rough(parts: float, text: str) -> None:
+    assert facts.times_smaller(1 / parts) == f"{text} times smaller"
 
 
 @pytest.mark.parametrize(
-    ("marker", "says"),
+    ("text", "message"),
     [
-        ("y pong/delta share percent", "there is no y.json; there are plain, x"),
-        ("x pang/delta share percent", "x.json has no row 'pang/delta'; it has pong/delta, game/delta"),
-        ("x pong/delta,pang/* share percent", "no row 'pang/*'"),
-        ("x pong/delta,!pong/* share percent", "no row for 'pong/delta,!pong/*'"),
-        ("x pong/delta sizes.theirs MB", "x.json, pong/delta: no 'theirs' of sizes.theirs; it has ours"),
-        ("x pong/delta times.5 time", "no '5' of times.5; it has list there"),
-        ("x pong/delta sizes MB", "sizes is not a number"),
-        ("x game/delta-zstd right number", "right is not a number"),
-        ("x game/rle share percent", "x.json, game/rle: no 'share' of share; it has error"),
+        ("a\n<!-- fact: atari-memory -->1<!-- / --> b", "begins a line"),
+        ("- <!-- fact: atari-memory -->1<!-- / --> b", "begins a line"),
+        ("a <!-- fact: atari-memory -->1", "a fact is written"),
+        ("a 1<!-- / --> b", "a fact is written"),
     ],
 )
-def test_figures_that_are_not_there(marker: str, says: str, folder: Path) -> None:
-    with pytest.raises(figures.NotMeasured) as raised:
-        figures.make_figure(marker, folder)
-    assert says in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a <!-- figure: x pong/delta share --> 1 <!-- / -->", "give a file, rows, paths, a format"),
-        ("a <!-- figure: x pong/delta share bananas -->1<!-- / -->", "no format 'bananas'; there are number, percent"),
-        ("a <!-- figure: x pong/delta share percent:two -->1<!-- / -->", "no format 'percent:two'"),
-        ("a <!-- figure: x pong/delta share percent best -->1<!-- / -->", "no 'best'; there are mean"),
-        ("a\n<!-- figure: x pong/delta share percent -->1<!-- / --> b", "begins a line"),
-        ("- <!-- figure: x pong/delta share percent -->1<!-- / --> b", "begins a line"),
-        ("a <!-- figure: x pong/delta share percent -->1\n<!-- / --> b", "begins a line"),
-        ("a <!-- figure: x pong/delta share percent -->1", "a figure is written <!-- figure: FILE"),
-        ("a 1<!-- / --> b", "a figure is written <!-- figure: FILE"),
-        ("a <!-- figure x pong/delta share percent -->1<!-- / -->", "a figure is written <!-- figure: FILE"),
-    ],
-)
-def test_markers_that_are_wrong(text: str, says: str, folder: Path) -> None:
-    with pytest.raises(ValueError, match=r".") as raised:
-        figures.update_figures(text, folder, [])
-    assert says in str(raised.value)
+def test_markers_that_are_wrong(text: str, message: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        facts.update_facts(text, folder, [])
 
 
 def test_sentences_follow_the_results(folder: Path) -> None:
     path = folder / "page.md"
-    marked = "Takes <!-- figure: x */delta share\npercent -->{}<!-- / --> of it,\n"
-    marked += "| in <!-- figure: x pong/delta rounds number -->{}<!-- / --> |"
-    path.write_text(marked.format("much", "2"))
+    marked = "Takes <!-- fact:\natari-memory -->{}<!-- / --> of it, <!-- fact: masks-smaller -->9<!-- / -->"
+    path.write_text(marked.format("much"))
     command = [str(path), "--results", str(folder)]
     assert report.main([*command, "--check"]) == 1 and "much" in path.read_text()
     assert report.main(command) == 0
-    assert path.read_text() == marked.format("0.24 to 10.80 %", "0.90 to 1.10")
-    # A line that ends within a figure, as after refilling a paragraph, is no reason to renew it.
-    path.write_text(marked.format("0.24 to\n10.80 %", "0.90 to 1.10"))
-    assert report.main([*command, "--check"]) == 0
+    assert path.read_text() == marked.format("6.2 MB")
+    # A line that ends within a fact, as after refilling a paragraph, is no reason to renew it.
+    path.write_text(marked.format("6.2\nMB"))
+    assert report.main(command) == 0
+    assert path.read_text() == marked.format("6.2\nMB")
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_range_of_rounds_is_shown_where_there_is_one() -> None:
-    row = {
-        "ratios": {"memory": 0.00464, "add_full": 0.254},
-        "by_round": {"memory": [0.00464, 0.00464], "add_full": [0.31, 0.25]},
-    }
-    assert show.spread(row, "memory") == "0.46 %", "rounds that look the same are no range"
-    assert show.spread(row, "add_full") == "0.25x (0.25 to 0.31)"
-    assert show.spread(row, "sample_32") == "", "a brief row has none"
-    assert show.spread({"ratios": {"add_full": 12.5}, "by_round": {"add_full": [9.5, 12.5, 100.0]}}, "add_full").endswith(
-        "(9.50 to 100.00)"
-    )
-    assert show.spread({"ratios": {"add_full": 0.254}}, "add_full") == "0.25x"
+def test_a_cell_has_one_number() -> None:
+    row = {"ratios": {"memory": 0.00464, "add_full": 0.254}, "by_round": {"add_full": [0.31, 0.25]}}
+    assert [show.ratio(row, metric) for metric in ("memory", "add_full", "sample_32")] == ["0.46 %", "0.25x", ""]
     assert show.between([0.97, 0.93, 0.95]) == "0.930x to 0.970x"
     assert show.between([0.98]) == "one round"
 
@@ -312,8 +241,7 @@ def test_examples_write_results_too(tmp_path: Path) -> None:
 def test_a_million_that_is_still_played_is_not_shown(tmp_path: Path) -> None:
     write(tmp_path, "million", {"million": {"transitions": 5, "peak_rss": 7}})
     assert tables.make_table("million", tmp_path) is None
-    with pytest.raises(figures.NotMeasured):
-        figures.make_figure("million million peak_rss MB", tmp_path)
+    assert facts.make_fact("million-observations", tmp_path) is None
 
 
 REPORT = """<testsuites><testsuite>

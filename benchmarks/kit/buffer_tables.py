@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kit.data import DATASETS, SELECTED
-from kit.metrics import DEFAULT, DENSE, DISTURBED, METRICS
-from kit.show import Results, megabytes, milliseconds, percent, spread, table
+from kit.metrics import DEFAULT, DENSE, METRICS
+from kit.show import Results, megabytes, milliseconds, percent, ratio, table
 
 
 def _ratio_rows(results: Results, method: str, names: Iterable[str] | None = None) -> list[list[str]]:
@@ -19,10 +19,7 @@ def _ratio_rows(results: Results, method: str, names: Iterable[str] | None = Non
                 continue
             where = f"{dataset.title}, {dataset.n_envs} envs, {row['transitions']:,}"
             where += ", beside SB3's `optimize_memory_usage`" if key.endswith("optimized") else ""
-            # Else a figure without a range could be of one round, or of several that agree.
-            where += ", one round" if row["rounds"] == 1 else f", {row['rounds']} rounds"
-            busy = " (disturbed)" if row["elsewhere"] > DISTURBED else ""
-            lines.append([where + busy, *(spread(row, metric) for metric in METRICS)])
+            lines.append([where, *(ratio(row, metric) for metric in METRICS)])
     return lines
 
 
@@ -55,7 +52,12 @@ def selection(results: Results) -> str:
     :param results: ``buffers.json``
     :return: Markdown
     """
-    return table(["relative to SB3", *METRICS.values()], _ratio_rows(results, DEFAULT, SELECTED))
+    shown = {"memory": "memory", "add_full": "`add`", "sample_32": "`sample(32)`", "get_256": "rollout `get(256)`"}
+    rows = [
+        (DATASETS[name], results["rows"][f"{name}/{DEFAULT}"]) for name in SELECTED if f"{name}/{DEFAULT}" in results["rows"]
+    ]
+    cells = [[dataset.title, *(ratio(row, metric) for metric in shown)] for dataset, row in rows]
+    return table(["relative to SB3's buffer", *shown.values()], cells)
 
 
 def dense(results: Results) -> str:

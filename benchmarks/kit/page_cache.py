@@ -34,10 +34,13 @@ class SmallCache:
     """
 
     def __init__(self, mappings: Sequence[Any], folder: Path, room: int) -> None:
-        self._mappings, self._room = mappings, room // PAGE
+        self._room = room // PAGE
         self._files = [os.open(path, os.O_RDONLY) for path in sorted(folder.glob("*.pack"))]
         self._inodes = {os.fstat(file).st_ino: file for file in self._files}
-        self._places = [(np.frombuffer(mapping, np.uint8).ctypes.data, -(-len(mapping) // PAGE)) for mapping in mappings]
+        address_of = {mapping: np.frombuffer(mapping, np.uint8).ctypes.data for mapping in mappings}
+        # A chunk that was overwritten may be mapped for a while after its pack was removed.
+        self._mappings = [mapping for mapping in mappings if _inode_at(address_of[mapping]) in self._inodes]
+        self._places = [(address_of[mapping], -(-len(mapping) // PAGE)) for mapping in self._mappings]
         self._of = [self._inodes[_inode_at(address)] for address, _ in self._places]
         self._used = [np.zeros(pages, np.int64) for _, pages in self._places]
         self._batch = 0

@@ -31,21 +31,12 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{share * 100:.{digits}f} %"
 
 
-def spread(row: Results, metric: str) -> str:
-    """
-    Show a ratio, and the smallest and largest that a round gave where they differ.
-
-    :param row: Row of ``buffers.json``
-    :param metric: What was measured
-    :return: Median and range
-    """
-    ratio, rounds = row["ratios"].get(metric), row.get("by_round", {}).get(metric, [])
-    if ratio is None:
+def ratio(row: Results, metric: str) -> str:
+    """Show a ratio of a row of ``buffers.json``: the median of its rounds, whose values are in the file."""
+    value = row["ratios"].get(metric)
+    if value is None:
         return ""
-    texts = [f"{value * 100:.2f}" if metric == "memory" else f"{value:.2f}" for value in (ratio, *rounds)]
-    unit = " %" if metric == "memory" else "x"
-    low, high = min(texts[1:], default=texts[0], key=float), max(texts[1:], default=texts[0], key=float)
-    return texts[0] + unit + (f" ({low} to {high})" if low != high else "")
+    return percent(value) if metric == "memory" else f"{value:.2f}x"
 
 
 def between(ratios: Sequence[float]) -> str:

@@ -33,7 +33,7 @@ def run_program(code: str, *arguments: object) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -221,7 +221,7 @@ def test_buffers_are_sent_to_other_processes(start: str, method: str | None, tmp
         results = context.Queue()
         process = context.Process(target=work, args=(ours, results))
         process.start()
-        got = results.get(timeout=120)
+        got = results.get(timeout=600)
         process.join()
         for one, other in zip(got, sampled(theirs, 7, 16)[0], strict=False):
             assert one.tobytes() == other.numpy().tobytes()

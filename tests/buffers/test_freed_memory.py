@@ -57,7 +57,7 @@ def without_settings() -> dict[str, str]:
 @pytest.mark.skipif(not (is_glibc() and Path("/proc/self/status").exists()), reason="needs glibc and /proc")
 def test_freed_memory_goes_back_unless_a_rollout_of_images_was_made() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROBE], capture_output=True, text=True, check=False, env=without_settings(), timeout=300
+        [sys.executable, "-c", PROBE], capture_output=True, text=True, check=False, env=without_settings(), timeout=600
     )
     assert done.returncode == 0, done.stderr
     at_first, with_others, kept = map(int, done.stdout.split())

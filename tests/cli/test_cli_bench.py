@@ -87,6 +87,24 @@ def test_a_recording_is_not_repeated_unasked(tmp_path: Path, capfd: pytest.Captu
     assert "play.rec: 80 transitions" in shown and "times over" not in shown
 
 
+@pytest.mark.parametrize("is_folder", [True, False])
+@pytest.mark.usefixtures("in_this_process")
+def test_something_called_like_the_environment_is_in_no_way(is_folder: bool, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "CartPole-v1").mkdir() if is_folder else (tmp_path / "CartPole-v1").write_text("notes")
+    assert main(["bench", "CartPole-v1", "--size", "64", "--methods", "gzip", "--no-plot"]) == 0
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_recording_needs_no_suffix(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    record_spots(tmp_path / "play.rec")
+    (tmp_path / "play.rec").rename("CartPole-v1")
+    assert main(["bench", "CartPole-v1", "--methods", "gzip", "--no-plot", "--output", "out"]) == 0
+    assert json.loads((tmp_path / "out" / "bench.json").read_text())["source"] == "CartPole-v1"
+    assert json.loads((tmp_path / "out" / "bench.json").read_text())["environment"] is None
+
+
 @pytest.mark.usefixtures("in_this_process")
 def test_a_recording_is_shown_as_it_was(tmp_path: Path) -> None:
     from sb3_extra_buffers.cli.played import replay_recording
@@ -176,6 +194,21 @@ def test_what_is_measured_is_what_was_played(spots: Played) -> None:
 )
 def test_amounts_of_memory(text: str, count: int) -> None:
     assert byte_count(text) == count
+
+
+def test_amounts_mean_the_same_everywhere(tmp_path: Path) -> None:
+    """``max_memory`` of a ring and ``--memory`` of a command: GB are decimal, GiB are binary."""
+    from sb3_extra_buffers._support import parse_bytes
+
+    for text, count in (
+        ("2GB", 2 * 10**9),
+        ("2 GiB", 2 << 30),
+        ("1.5k", 1500),
+        ("3MiB", 3 << 20),
+        ("7", 7),
+        ("500 mb", 5 * 10**8),
+    ):
+        assert byte_count(text) == parse_bytes(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "4 gigs", "1e9"])

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.children import Call
 from sb3_extra_buffers.cli.demo.command import run_plan
 from sb3_extra_buffers.cli.demo.figures import Comparison, Filling, Plan, Training
+from sb3_extra_buffers.cli.demo.tasks import fill
+from sb3_extra_buffers.cli.load import Load, busy_warning
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 for module in ("ale_py", "cv2", "matplotlib", "psutil", "rich"):
@@ -78,8 +82,13 @@ def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     ends = [line for line in shown.err.splitlines() if "done in" in line]
     assert len(ends) == 2 and all("SB3's buffer and ours" in line for line in ends), ends
 
+    # One size, whatever is counted: not that of both sides, nor of what is played beyond it.
+    everything = shown.out + shown.err
+    assert set(re.findall(r"([0-9,]+) transitions", everything.partition("The ")[0])) == {"400"}
+    assert set(re.findall(r"([0-9,]+) steps", everything)) == {"80"}
+
     figures = json.loads((output / "demo.json").read_text(encoding="utf-8"))
-    assert figures["plan"]["transitions"] == 400
+    assert figures["plan"]["transitions"] == 400 and figures["other_cores"] >= 0
     outcome = figures["outcome"]
     assert all(outcome[f"{what}_identical"] for what in ("transitions", "samples", "weights"))
     theirs, ours = figures["sb3"]["filling"], figures["compressed"]["filling"]
@@ -144,6 +153,64 @@ def test_each_difference_counts() -> None:
         replace(same, sb3_training=replace(same.sb3_training, changed=0)),
     ]
     assert not any(case.all_identical for case in different)
+
+
+class Counted(ReplayBuffer):
+    """Counts what is sampled."""
+
+    samples = 0
+
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        Counted.samples += 1
+        return super().sample(*args, **kwargs)
+
+
+def test_samples_are_timed_by_turns() -> None:
+    """A machine that is busy for a while is then busy for both sides: whenever something is reported, the turn may change."""
+    at: list[int] = []
+    fill(SMALL, Counted, {}, lambda done: at.append(Counted.samples))
+    timed = [after - before for before, after in pairwise(at) if after > 150]
+    assert sum(timed) >= 100 and max(timed) <= 10
+
+
+@pytest.mark.parametrize(("cores", "used", "busy"), [(2, 1.7, True), (2, 0.2, False), (16, 1.7, False), (1, 0.9, True)])
+def test_a_busy_machine_is_told(cores: int, used: float, busy: bool, monkeypatch: Any) -> None:
+    monkeypatch.setattr("psutil.cpu_count", lambda: cores)
+    said = busy_warning(used)
+    assert (said is not None) == busy
+    assert not busy or f"{used} of its" in str(said)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="times of children are not known")
+def test_other_programs_are_counted() -> None:
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        load = Load()
+        time.sleep(1.5)
+        assert load.other_cores() > 0.3
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_the_smallest_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """So few rows that a quarter of them is none."""
+    options = [
+        "--game",
+        "pong",
+        "--size",
+        "64",
+        "--n-envs",
+        "32",
+        "--train-steps",
+        "64",
+        "--no-plot",
+        "--output",
+        str(tmp_path),
+    ]
+    assert main(["demo", *options]) == 0
+    assert "64 transitions" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.97, 3.0])

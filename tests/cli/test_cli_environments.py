@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from sb3_extra_buffers.cli.errors import UsageError
         ("Pong", "PongNoFrameskip-v4"),
         ("ms pacman", "MsPacmanNoFrameskip-v4"),
         ("ALE/Pong-v5", "ALE/Pong-v5"),
+        ("ale_py:ALE/Pong-v5", "ALE/Pong-v5"),
         ("cli_envs:Spots-v0", "cli_envs:Spots-v0"),
     ],
 )
@@ -112,6 +114,32 @@ def test_stacks() -> None:
     assert env.render_mode is None
     with pytest.raises(UsageError, match="cannot stack 2 observations of FrozenLake-v1"):
         make_environments(Environments("FrozenLake-v1", stack=2))
+
+
+def games_of(env_id: str, **options: Any) -> Any:
+    """Atari games as the command line makes them, and how many frames of the emulator a step takes."""
+    env: Any = make_environments(Environments(find_environment(env_id), 1, default_stack(find_environment(env_id)), **options))
+    env.seed(3)
+    env.reset()
+    before = env.envs[0].unwrapped.ale.getEpisodeFrameNumber()
+    for _ in range(8):
+        env.step([0])
+    return env, (env.envs[0].unwrapped.ale.getEpisodeFrameNumber() - before) / 8
+
+
+@pytest.mark.parametrize("env_id", ["Pong", "ALE/Pong-v5", "ale_py:ALE/Pong-v5", "Pong-v4", "PongNoFrameskip-v4"])
+def test_a_step_of_an_atari_game_takes_four_frames(env_id: str) -> None:
+    """SB3's preprocessing skips frames, and so do the games that are called v5: together they would skip sixteen."""
+    pytest.importorskip("ale_py")
+    env, frames = games_of(env_id)
+    assert frames == 4 and env.observation_space.shape == (84, 84, 4)
+    env, frames = games_of(env_id, rgb=True)
+    assert frames == 4 and env.observation_space.shape[:2] == (210, 160)
+
+
+def test_rgb_of_what_has_no_preprocessing() -> None:
+    with pytest.raises(UsageError, match=r"--rgb is for Atari games, not for CartPole-v1"):
+        make_environments(Environments("CartPole-v1", rgb=True))
 
 
 def test_atari_is_stacked() -> None:

@@ -172,6 +172,21 @@ def test_no_model_is_suspected(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "cloudpickle" in capsys.readouterr().out
 
 
+def test_transposed_arrays_are_not_suspected(tmp_path: Path) -> None:
+    """NumPy 2.4 hands on the order of their axes as a fifth argument; written by hand, so that any NumPy tests it."""
+    _frombuffer = np.zeros(3).__reduce_ex__(5)[0]
+    buffer = filled(ReplayBuffer)
+    buffer.turned = [np.zeros((2, 3, 4)).transpose(axes) for axes in ((1, 0, 2), (2, 0, 1), (0, 2, 1), (2, 1, 0))]
+    data, kind = bytes(24), np.dtype(np.uint8)
+    buffer.by_hand = Malicious(_frombuffer, data, kind, (2, 3, 4), "K", (1, 0, 2))
+    path = tmp_path / "buffer.pkl"
+    path.write_bytes(pickle.dumps(buffer, protocol=5))
+    assert facts(path)["transitions"] == "10 of 10 (2 environments)"
+    buffer.by_hand = Malicious(_frombuffer, data, kind, (2, 3, 4), "K", os.system)
+    path.write_bytes(pickle.dumps(buffer, protocol=5))
+    assert describe(path).foreign
+
+
 def test_a_buffer_saved_while_it_is_watched(tmp_path: Path) -> None:
     from sb3_extra_buffers.training_utils.buffer_stats import _Timed
 

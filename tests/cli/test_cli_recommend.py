@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sb3_extra_buffers.cli import main
-from sb3_extra_buffers.cli.environments import Environments
+from sb3_extra_buffers.cli.environments import Environments, find_environment
 from sb3_extra_buffers.cli.errors import CommandError, UsageError
 
 for module in ("psutil", "rich"):
@@ -265,6 +265,27 @@ def test_scripts_run(env_id: str, algorithm: str, buffer: str, stack: int) -> No
     exec(script.replace("total_timesteps=10_000", "total_timesteps=60"), space)
     held = getattr(space["model"], "replay_buffer", None) or space["model"].rollout_buffer
     assert type(held).__name__ == buffer and held.memory_usage().stored_bytes > 0
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(
+    ("env_id", "rgb"),
+    [("ALE/Pong-v5", False), ("ale_py:ALE/Pong-v5", False), ("PongNoFrameskip-v4", True), ("ALE/Pong-v5", True)],
+)
+def test_scripts_play_what_was_measured(env_id: str, rgb: bool) -> None:
+    pytest.importorskip("ale_py")
+    wanted = Environments(find_environment(env_id), 1, None if rgb else 4, rgb=rgb)
+    played = play(wanted, 2, ignore)
+    script = write_script(wanted, played.observation_space, "DQN", "gzip/1", 64)
+    space: dict[str, Any] = {}
+    exec(script.replace("model.learn(", "(lambda **_: None)("), space)
+    model = space["model"]
+    assert model.observation_space == played.observation_space and model.env.num_envs == 1
+    model.env.reset()
+    games = model.env.unwrapped.envs
+    before = games[0].unwrapped.ale.getEpisodeFrameNumber()
+    model.env.step([0])
+    assert games[0].unwrapped.ale.getEpisodeFrameNumber() - before == 4
 
 
 def test_algorithms_and_actions() -> None:

@@ -210,6 +210,29 @@ def test_minari(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     assert np.array_equal(episode.observations[:20], recording.episode(0).frames)
 
 
+def test_minari_replaces_by_force(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    path = tmp_path / "play.rec"
+    for episodes in ("1", "2"):
+        assert record("--episodes", episodes, "--frames", "observation", "-o", str(path), "--force") == 0
+        export = ["export", str(path), "--minari", "spots/test-v0"]
+        if episodes == "2":
+            capsys.readouterr()
+            assert main(export) == 2
+            message = capsys.readouterr().err
+            assert "already exists" in message and "--force" in message and "overwrite" not in message
+        assert main([*export, *(["--force"] if episodes == "2" else [])]) == 0
+    assert minari.load_dataset("spots/test-v0").total_episodes == 2
+
+
+@pytest.mark.parametrize("given", [["--episodes", "-1,0"], ["--episodes=-1,0"], ["--episodes", "-1,-2"]])
+def test_episodes_from_the_end(given: list[str], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert record("--episodes", "2", "-o", "play.rec") == 0
+    assert main(["view", "play.rec", *given, "--no-open"]) == 0
+
+
 def test_the_page_is_opened(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     path = tmp_path / "play.rec"
     assert record("-o", str(path)) == 0

@@ -65,6 +65,8 @@ def test_samples_are_those_of_sb3(kind: str, steps: int, tmp_path: Path) -> None
     for wrong in (len(dataset), -len(dataset) - 1):
         with pytest.raises(IndexError, match="there is no transition"):
             dataset[wrong]
+        with pytest.raises(IndexError, match="there is no transition"):
+            next(iter(DataLoader(dataset, batch_size=2, sampler=[0, wrong])))
     for wrong_kind in (1.5, "a", [[0]]):
         with pytest.raises(TypeError, match="indexed by numbers"):
             dataset[wrong_kind]

@@ -149,7 +149,7 @@ def test_good_links_are_not() -> None:
         "install.md",
         "install.md#extras",
         "#three-promises-in-this-order",
-        "../README.md#the-one-line",
+        "../README.md#the-change",
         "https://a.org/b#c",
     ):
         assert problem_of(target, DOCS / "index.md") is None

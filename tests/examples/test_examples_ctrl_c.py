@@ -53,7 +53,7 @@ def interrupt(name: str, arguments: list[str], until: str, presses: int = 3) -> 
         for _ in range(presses):
             os.killpg(process.pid, signal.SIGINT)
             time.sleep(0.05)
-        said += process.communicate(timeout=120)[0]
+        said += process.communicate(timeout=600)[0]
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         raise

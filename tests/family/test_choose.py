@@ -176,7 +176,7 @@ assert not any(name.split(".")[0] == "sb3_contrib" and sys.modules[name] for nam
 
 
 def run(block: str, then: str) -> None:
-    subprocess.run([sys.executable, "-c", PROBE.format(block=block, then=then)], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", PROBE.format(block=block, then=then)], check=True, timeout=600)
 
 
 def test_without_sb3_contrib_its_classes_name_the_extra() -> None:

@@ -89,6 +89,11 @@ class SimulatedDisk(Disk):
 
     # -- what does not ----------------------------------------------------------------------------------------------------
 
+    def identity(self, path: str) -> Any:
+        if path not in self.folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+        return path
+
     def names_in(self, path: str) -> list[str]:
         self.before_call("names_in")
         if path not in self.folders:

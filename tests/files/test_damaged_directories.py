@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from file_kit import PATH, held, load, make, save
 from gymnasium import spaces
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.compressed.saved_spaces import describe_space
 from sb3_extra_buffers.storage.directory import MANIFEST, pack_manifest
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.json_values import make_dtype
@@ -139,6 +141,78 @@ def test_manifests_that_somebody_has_made_up(kind: str, record_property: Any) ->
     record_property("times", tried)
     assert set(opened) <= allowed
     assert resident() - before < 64 << 10
+
+
+def box(dtype: str, size: int) -> dict[str, Any]:
+    return describe_space(spaces.Box(0, 1, (1,), np.dtype(dtype).type)) | {"shape": [size]}
+
+
+def of_many_spaces(body: dict[str, Any]) -> None:
+    body["arguments"]["observation_space"] = {"type": "Dict", "spaces": [[str(key), box("u1", 60 << 20)] for key in range(8)]}
+
+
+def of_a_large_action(body: dict[str, Any]) -> None:
+    body["arguments"]["action_space"] = box("f4", 15 << 20)
+
+
+def of_rows(rows: int, full: bool = False) -> Any:
+    def claim(body: dict[str, Any]) -> None:
+        body["arguments"]["buffer_size"] = rows * body["arguments"]["n_envs"]
+        for said in body["frames"]:
+            said["shape"][0] = rows
+        for said in body["rows"]:
+            for member in said["members"]:
+                member[2][0] = rows
+            if full:
+                said["used"] = said["piece_rows"] = rows
+        if full:
+            body["values"] |= {"pos": 0, "full": True}
+
+    return claim
+
+
+@pytest.mark.memory
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
+def test_sizes_that_are_only_claimed_take_no_memory(tmp_path: Path) -> None:
+    attacks: list[tuple[str, dict[str, Any], Any, bool]] = [
+        ("plain", {}, of_many_spaces, False),
+        ("plain", {}, of_a_large_action, False),
+        ("plain", {}, of_rows(1 << 46, True), False),
+        ("prioritized", {}, of_rows(1 << 46), False),
+        ("prioritized", {}, of_rows(1 << 27, True), True),
+        ("her", {}, of_rows(1 << 40), False),
+        ("her", {}, of_rows(1 << 25, True), True),
+        ("her", {"copy_info_dict": True}, of_rows(1 << 26), False),
+    ]
+    for kind, options, claim, repair in attacks:
+        path = tmp_path / "b"
+        make(kind, 20, **options)[0].save(path)
+        body = json.loads((path / MANIFEST).read_text())
+        for key in ("magic", "format", "checksum"):
+            body.pop(key)
+        claim(body)
+        (path / MANIFEST).write_bytes(pack_manifest(body))
+        before = resident()
+        with pytest.raises(StorageError):
+            load(path=path, repair=repair)
+        assert resident() - before < 300 << 10, (kind, claim)
+        shutil.rmtree(path)
+
+
+def test_bytes_that_are_counted_several_times(saved: tuple[SimulatedDisk, Any]) -> None:
+    for change in ("same place", "same piece"):
+        disk = saved[0].copy()
+        body = json.loads(disk.content_of(f"{PATH}/{MANIFEST}"))
+        if change == "same place":
+            first = max(body["parts"], key=lambda name: body["parts"][name][2])
+            body["parts"]["more"] = body["parts"][first]
+        else:
+            said = body["rows"][0]
+            said |= {"piece_rows": 1, "pieces": said["pieces"][:1] * said["used"]}
+        text = {key: value for key, value in body.items() if key not in ("magic", "format", "checksum")}
+        disk.set_content(f"{PATH}/{MANIFEST}", pack_manifest(text))
+        with pytest.raises(StorageError, match=r"does not say what is where|twice"):
+            load(disk, cls=Small)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def add_noise(buffer: Any, rows: int, rng: np.random.Generator) -> None:
 
 
 def wait_for(true: Any) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 600
     while not true():
         assert time.monotonic() < until, "it never happens"
         time.sleep(0.01)
@@ -86,7 +87,7 @@ def test_rows_that_are_lost_are_counted(tmp_path: Path, caplog: pytest.LogCaptur
         caplog.clear()
         again, feed = make("plain", 0, storage_dir=ring)
         assert again.size() == 10 * (time_before + 1)
-        assert "3 rows that were added after them are lost" in caplog.text
+        assert "3 rows (6 transitions) that were added after them are lost" in caplog.text
         again.close()
     caplog.clear()
     again, feed = make("plain", 0, storage_dir=ring)
@@ -179,15 +180,48 @@ def test_a_ring_that_is_deleted_is_written(tmp_path: Path, caplog: pytest.LogCap
     expected = held(ours)
     feed.buffer = None
     caplog.set_level("INFO")
-    ours.myself = [ours]  # only the collector finds it
-    del ours.myself[:]
-    del ours, feed
+    model = SimpleNamespace(replay_buffer=ours)
+    model.myself = model  # as SB3's models are: only the collector finds it
+    del ours, feed, model
     gc.collect()
     assert held(load_buffer(ring)) == expected
-    (told,) = [
-        record for record in caplog.records if f"storage_dir {ring} was deleted; its 7 rows are there" in record.message
-    ]
+    (told,) = [record for record in caplog.records if f"storage_dir {ring} was deleted" in record.message]
+    assert "its 7 rows (14 transitions) are there" in told.message
     assert told.levelname == "INFO", "every program ends like this"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_full_durability_does_not_wait_for_the_next_row(tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    child = os.fork()
+    if child == 0:
+        try:
+            _, feed = make("plain", 0, storage_dir=ring, durability="full")
+            for rows in (1, 2, 3):
+                feed.add()
+                wait_for(lambda rows=rows: load_buffer(ring).size() == rows)
+            time.sleep(60)  # an evaluation, or an update that takes long
+        finally:
+            os._exit(1)
+    try:
+        wait_for(lambda: os.path.exists(os.path.join(ring, "manifest.json")) and load_buffer(ring).size() == 3)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert held(load_buffer(ring)) == held(make("plain", 3)[0])
+
+
+def test_a_model_that_is_deleted_is_written(tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    kwargs = {"storage_dir": ring}
+    model = DQN(
+        "MlpPolicy", "CartPole-v1", buffer_size=50, replay_buffer_class=CompressedReplayBuffer, replay_buffer_kwargs=kwargs
+    )
+    model.learn(40)
+    del model
+    gc.collect()
+    assert load_buffer(ring).size() == 40
 
 
 def test_a_pickle_in_the_place_of_a_ring(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -227,7 +261,7 @@ def test_chunks_are_arranged_once_they_do_not_fit(tmp_path: Path) -> None:
     """And not before: a ring that fits is read from memory, and would only be larger."""
     for max_memory, is_arranged in ((None, True), (20_000, True), ("1GB", False)):
         ring = str(tmp_path / str(max_memory))
-        ours, _ = make("plain", 150, storage_dir=ring, max_memory=max_memory)
+        ours, _ = make("plain", 147, storage_dir=ring, max_memory=max_memory)
         ours.flush()
         (frames,) = (field.frames for field in ours._fields)
         first = memoryview(frames.chunks()[0][0])

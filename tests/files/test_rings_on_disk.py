@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import logging
 import os
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from buffer_contents import contents
 from file_kit import RING_KINDS, held, make
 from gymnasium import spaces
-from numbered_worlds import ENVS, IMAGE, KINDS, ROWS, Feed, images, replay
+from numbered_worlds import ENVS, EPISODE, IMAGE, KINDS, ROWS, Feed, images, replay
 
 from sb3_extra_buffers import load_buffer
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
@@ -52,22 +54,119 @@ def test_the_same_samples(kind: str, max_memory: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", RING_KINDS)
 def test_another_buffer_goes_on(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    ring = str(tmp_path / "ring")
-    ours, feed = make(kind, 95, storage_dir=ring)
-    if hasattr(ours, "update_priorities"):
-        ours.update_priorities(np.arange(3), np.arange(3) + 7.0)
+    ring, steps = str(tmp_path / "ring"), 14 * EPISODE
+    ours, _ = make(kind, steps, storage_dir=ring)
+    other, other_feed = make(kind, steps)
+    for buffer in (ours, other):
+        if hasattr(buffer, "update_priorities"):
+            buffer.update_priorities(np.arange(3), np.arange(3) + 7.0)
     ours.close()
     with caplog.at_level(logging.INFO):
-        again, again_feed = make(kind, 0, storage_dir=ring)
-    assert f"{ROWS} rows" in caplog.text
-    assert contents(again) == contents(ours)
-    again_feed.step = feed.step
+        again, feed = make(kind, 0, storage_dir=ring)
+    assert f"{ROWS} rows ({ROWS * ENVS} transitions)" in caplog.text
+    assert contents(again) == contents(other)
+    feed.step = steps
     for _ in range(70):
         feed.add()
-        again_feed.add()
-    assert contents(again) == contents(ours)
+        other_feed.add()
+    assert contents(again) == contents(other)
     again.close()
+    assert held(load_buffer(ring)) == held(other)
+
+
+@pytest.mark.parametrize("kind", RING_KINDS)
+def test_no_episode_goes_on_in_another_process(kind: str, tmp_path: Path) -> None:
+    """Its environment begins a new one: goals, and returns over several steps, are of one episode."""
+    ring = str(tmp_path / "ring")
+    make(kind, 10, storage_dir=ring)[0].close()
+    again, feed = make(kind, 0, storage_dir=ring)
+    feed.step = 100 * EPISODE
+    for _ in range(12):
+        feed.add()
+    for seed in range(20):
+        np.random.seed(seed)
+        samples = again.sample(64)
+        if "n-step" in kind or kind == "her":
+            KINDS[kind][2](samples)
+    again.close()
+
+
+def test_nothing_is_added_after_close(tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    ours, feed = make("plain", 10, storage_dir=ring)
+    ours.close()
+    before = contents(ours)
+    with pytest.raises(RuntimeError, match=r"was closed.*storage_dir .*same arguments"):
+        feed.add()
+    ours.close()
+    ours.flush()
+    assert contents(ours) == before and held(load_buffer(ring)) == held(ours)
+    copy = pickle.loads(pickle.dumps(ours))
+    Feed(copy, images).add()
+    assert copy.size() == 11, "a copy is in memory"
+
+
+def test_options_of_a_ring_need_a_directory() -> None:
+    for option in ({"max_memory": "2GB"}, {"durability": "full"}, {"durability": "none"}):
+        with pytest.raises(ValueError, match=rf"{next(iter(option))} is .*storage_dir"):
+            make("plain", 0, **option)
+    make("plain", 0, storage_dir=None, max_memory=None, durability="chunk")
+
+
+def test_a_directory_that_was_replaced(tmp_path: Path) -> None:
+    """Somebody has removed the ring and started another run there."""
+    ring = str(tmp_path / "ring")
+    ours, feed = make("plain", 30, storage_dir=ring)
+    ours.flush()
+    os.rename(ring, tmp_path / "gone")  # at once: a thread may be writing
+    shutil.rmtree(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match=r"removed or replaced.*save\(\)"):
+        ours.flush()
+    other, _ = make("plain", 9, storage_dir=ring)
+    other.flush()
+    with pytest.raises(FileNotFoundError, match="removed or replaced"):
+        for _ in range(100_000):
+            feed.add()
+    with pytest.raises(FileNotFoundError, match="removed or replaced"):
+        ours.close()
+    ours.save(tmp_path / "saved")
+    assert held(load_buffer(tmp_path / "saved")) == held(ours)
+    del ours, feed
+    gc.collect()
+    assert held(load_buffer(ring)) == held(other)
+    other.close()
+
+
+@pytest.mark.parametrize("pattern", ["*.pack", "*"])
+@pytest.mark.parametrize("reopened", [False, True])
+def test_files_that_were_removed_are_written_again(pattern: str, reopened: bool, tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    ours, feed = make("plain", 60, storage_dir=ring)
+    if reopened:
+        ours.close()
+        ours, feed = make("plain", 0, storage_dir=ring)
+    ours.flush()
+    for file in (tmp_path / "ring").glob(pattern):
+        file.unlink()
+    with contextlib.suppress(OSError):  # the thread may have been writing
+        ours.flush()
+    ours.flush()
     assert held(load_buffer(ring)) == held(ours)
+    for _ in range(50):
+        feed.add()
+    ours.close()
+    assert held(load_buffer(ring)) == held(ours)
+
+
+def test_a_deleted_buffer_gives_its_directory_back_at_once(tmp_path: Path) -> None:
+    """Models are in reference cycles, which are collected some time later."""
+    ring = str(tmp_path / "ring")
+    for steps in range(4):
+        ours, feed = make("plain", 0, storage_dir=ring)
+        assert ours.size() == steps
+        feed.add()
+        feed.myself = feed
+        del ours, feed
 
 
 def test_one_writer_and_any_readers(tmp_path: Path) -> None:
@@ -162,7 +261,7 @@ def test_wrong_options(tmp_path: Path) -> None:
         make("plain", 0, storage_dir=str(tmp_path / "mine"))
     with pytest.raises(TypeError, match="storage_dir"):
         CompressedRolloutBuffer(10, IMAGE, KINDS["plain"][0]().action_space, storage_dir="x")  # type: ignore[call-arg]
-    assert [parse_bytes(given) for given in (None, 5, "5", "2GB", "1.5 k", "3MiB")] == [None, 5, 5, 2 << 30, 1536, 3 << 20]
+    assert [parse_bytes(given) for given in (None, 5, "5", "2GB", "1.5 k", "3MiB")] == [None, 5, 5, 2 * 10**9, 1500, 3 << 20]
 
 
 def test_a_reset_is_followed(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from sb3_extra_buffers.compressed import (
 from sb3_extra_buffers.compressed.file_saving import take_moment
 from sb3_extra_buffers.compressed.files import CLASSES, OWN
 from sb3_extra_buffers.compressed.saved_spaces import describe_space, make_space
-from sb3_extra_buffers.storage.directory import MANIFEST, pack_manifest, unpack_manifest
+from sb3_extra_buffers.storage.directory import MANIFEST, Replacement, pack_manifest, unpack_manifest
 from sb3_extra_buffers.storage.json_values import from_json, to_json
 
 
@@ -332,6 +332,22 @@ def test_what_cannot_be_saved_to(tmp_path: Path, saved: Path) -> None:
         buffer.save(tmp_path / "mine" / "thesis.tex")
     with pytest.raises(FileNotFoundError):
         buffer.save(tmp_path / "no" / "such" / "folder")
+    for name in ("buffer.pkl", "BUFFER.PKL", "buffer.pickle"):
+        with pytest.raises(ValueError, match=r"makes a directory, not a pickle.*save_replay_buffer.*save_to_pkl"):
+            buffer.save(tmp_path / name)
+        assert not (tmp_path / name).exists()
+    (tmp_path / "site").mkdir()
+    for content in (b"", b'{"name": "my web app", "start_url": "."}', b"\xff" * 100, b'{"magic": "another"}'):
+        for beside in ([], ["icon.png"], ["icon.png", "0000000001.pack"], ["manifest.old"]):
+            for name in beside:
+                (tmp_path / "site" / name).write_bytes(b"mine")
+            (tmp_path / "site" / MANIFEST).write_bytes(content)
+            with pytest.raises(FileExistsError, match=r"manifest\.json.*not.*save to another path"):
+                buffer.save(tmp_path / "site")
+            assert sorted(os.listdir(tmp_path / "site")) == sorted([MANIFEST, *beside])
+            assert (tmp_path / "site" / MANIFEST).read_bytes() == content
+            for name in beside:
+                (tmp_path / "site" / name).unlink()
     from sb3_extra_buffers.storage.disk import DISK
 
     lock = DISK.lock(str(saved))
@@ -400,14 +416,49 @@ def damage(path: Path, kind: str, which: int) -> None:
     (path / body["packs"][pack]).write_bytes(data)
 
 
-def test_damage_is_not_saved_again_as_if_it_were_right(tmp_path: Path) -> None:
-    """When a pack is emptied, what is damaged in it does not get another checksum."""
+def test_saving_over_damage_writes_what_the_buffer_holds(tmp_path: Path) -> None:
+    """Nothing of the old files is used unread, whether a part is damaged, cut off or missing."""
+    path = tmp_path / "b"
+
+    def flip(file: Path, place: int) -> None:
+        data = bytearray(file.read_bytes())
+        data[place] ^= 4
+        file.write_bytes(data)
+
+    for kind in ("plain", "prioritized", "her", "dict"):
+        buffer, feed = make(kind, 40)
+        buffer.save(path)
+        for place in range(0, 20_000, 997):
+            for pack in path.glob("*.pack"):
+                flip(pack, place % pack.stat().st_size)
+            buffer.save(path)
+            assert held(load_buffer(path)) == held(buffer), (kind, place)
+        for pack in path.glob("*.pack"):
+            os.truncate(pack, pack.stat().st_size // 2)
+        feed.add()
+        buffer.save(path)
+        assert held(load_buffer(path)) == held(buffer), kind
+        for pack in path.glob("*.pack"):
+            pack.unlink()
+        buffer.save(path)
+        assert held(load_buffer(path)) == held(buffer), kind
+        shutil.rmtree(path)
+
+
+def test_damage_does_not_get_another_checksum_when_a_pack_is_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that is damaged after it was checked."""
     buffer, feed = make("plain", 40)
     buffer.save(tmp_path / "b")
     body = json.loads((tmp_path / "b" / MANIFEST).read_bytes())
-    damage(tmp_path / "b", "span", len(body["frames"][0]["spans"]) - 1)
     for _ in range(36):  # more than half of the pack does not count any more; the last chunk still does
         feed.add()
+    empty_packs = Replacement._empty_packs
+
+    def damaged(files: Replacement) -> None:
+        damage(tmp_path / "b", "span", len(body["frames"][0]["spans"]) - 1)
+        empty_packs(files)
+
+    monkeypatch.setattr(Replacement, "_empty_packs", damaged)
     buffer.save(tmp_path / "b")
     with pytest.raises(StorageError, match="checksum"):
         load_buffer(tmp_path / "b")
@@ -439,6 +490,47 @@ def test_repair_leaves_out_what_is_damaged(kind: str, tmp_path: Path) -> None:
     if kind != "her":
         assert rest.size() == 40
     check(rest.sample(64))
+
+
+@pytest.mark.parametrize("kind", ["n-step", "prioritized n-step"])
+def test_repair_ends_the_episode_where_the_newest_rows_are_lost(kind: str, tmp_path: Path) -> None:
+    buffer, feed = make(kind, 0)
+    for step in (*range(20, 39), *range(70, 75)):
+        feed.step = step
+        feed.add()
+    buffer.save(tmp_path / "b")
+    damage(tmp_path / "b", "open", 0)
+    with pytest.warns(UserWarning, match="are gone"):
+        rest = load_buffer(tmp_path / "b", repair=True)
+    feed = Feed(rest, KINDS[kind][1])
+    feed.step = 700
+    for _ in range(5):
+        feed.add()
+    for seed in range(20):
+        np.random.seed(seed)
+        KINDS[kind][2](rest.sample(32))
+
+
+@pytest.mark.parametrize("steps", [(35, 0, 0), (60, 0, 9), (60, 16, 0), (75, 3, 80)])
+def test_a_her_buffer_comes_back_after_a_reset(steps: tuple[int, int, int], tmp_path: Path) -> None:
+    """SB3 goes on to sample old episodes, until they are written over."""
+    before, since, later = steps
+    buffer, feed = make("her", before)
+    buffer.reset()
+    for _ in range(since):
+        feed.add()
+    buffer.save(tmp_path / "b")
+    again = load_buffer(tmp_path / "b", env=buffer.env)
+    other = Feed(again, KINDS["her"][1])
+    other.step = feed.step
+    assert again.size() == since
+    for _ in range(2):
+        same_samples(buffer, again)
+        for _ in range(later):
+            feed.add()
+            other.add()
+    again.save(tmp_path / "c")
+    same_samples(buffer, load_buffer(tmp_path / "c", env=buffer.env))
 
 
 def test_repair_of_rollouts_and_plain_arrays(tmp_path: Path) -> None:

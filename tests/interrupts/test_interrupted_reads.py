@@ -141,7 +141,7 @@ def handler(number, at):
 
 cuts = left = 0
 signal.signal(signal.SIGALRM, handler)
-until = time.monotonic() + 30
+until = time.monotonic() + 600
 while cuts < 16 and time.monotonic() < until:  # on a busy machine many come too late
     left = 2
     try:
@@ -162,7 +162,7 @@ print("cuts", cuts)
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no setitimer on Windows")
 def test_ctrl_c_in_a_large_read_and_the_buffer_is_dropped() -> None:
     """A thread that decodes the other half must not be left behind without the memory that it reads."""
-    run = subprocess.run([sys.executable, "-c", CTRL_C], capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run([sys.executable, "-c", CTRL_C], capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, f"exit code {run.returncode}\n{run.stderr[-2000:]}"
     assert int(run.stdout.split()[-1]) > 0
 
@@ -208,7 +208,7 @@ FIRST and read("main")
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_reading_after_the_main_thread_has_ended(first: bool, in_thread: bool) -> None:
     program = f"IN_THREAD, FIRST = {in_thread}, {first}\n{AFTER_MAIN}"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0 and "Error" not in run.stderr, run.stderr[-2000:]
     assert run.stdout.split() == [*["main"] * first, *["thread"] * in_thread, "atexit"]
 

@@ -195,6 +195,27 @@ static void test_shared_chunks(void) {
     pair_free(both);
 }
 
+/* Rows from row 0 on, wherever the last lap has ended: another lap, in which a chunk is coded once. */
+static void test_beginning_again(const ft_schema *schema, uint64_t seed) {
+    chance draws = {seed};
+    pair *both = pair_new(schema, 30 + below(&draws, 120), 16 + below(&draws, 30), seed);
+    for (size_t k = 0; k < 8; k++) {
+        for (size_t m = 1 + below(&draws, k % 2 ? 20 : 2 * both->rows); m > 0; m--) {
+            CHECK(write_row(both, both->next_row, false) == FT_OK);
+        }
+        if (one_in(&draws, 3)) {
+            CHECK(write_cell(both, below(&draws, both->rows), below(&draws, schema->n_streams), below(&draws, schema->views)) == FT_OK);
+        }
+        if (one_in(&draws, 4)) { /* one view of a row is there, the other one of the lap before */
+            CHECK(write_view(both, both->next_row, 0) == FT_OK);
+        }
+        CHECK(write_row(both, 0, one_in(&draws, 2)) == FT_OK);
+        check_all(both, both->column);
+        send_chunks(both);
+    }
+    pair_free(both);
+}
+
 /* Observations that are no stacks, though they look like some: the layout is doubted, and another one takes over. */
 static void test_doubts(void) {
     const ft_layout stack = {1, 1, 4, 100, 1, 10, true, false, 0}, whole = {1, 1, 1, 400, 4, 10, true, false, 0};
@@ -425,6 +446,7 @@ void test_columns(void) {
                     test_many_jumps(&schema, own);
                     test_reset(&schema, own);
                 }
+                test_beginning_again(&schema, own);
             }
         }
     }

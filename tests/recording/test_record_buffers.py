@@ -276,7 +276,7 @@ print(between - before, after - between)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
 def test_memory_of_a_dense_ring_is_committed_only_if_asked() -> None:
     """In a process of its own: in this one, what other tests have freed may be taken again."""
-    run = subprocess.run([sys.executable, "-c", COMMITTED], capture_output=True, text=True, timeout=300, check=True)
+    run = subprocess.run([sys.executable, "-c", COMMITTED], capture_output=True, text=True, timeout=600, check=True)
     lazy, forced = map(int, run.stdout.split())
     assert lazy < 10e6
     assert forced > 55e6

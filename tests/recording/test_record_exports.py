@@ -145,6 +145,16 @@ def test_the_recording_says_how_fast(scene: RecordBuffer, tmp_path: Path) -> Non
     assert len(decoded_mp4(tmp_path / "one.mp4")[1]) == 4
 
 
+def test_the_best_quality_is_still_what_players_show(scene: RecordBuffer, tmp_path: Path) -> None:
+    """x264 writes "High 4:4:4 Predictive", which browsers refuse, as soon as it is asked to lose nothing."""
+    for quality in (1, 5, 9.99, 10):
+        export_video(scene, tmp_path / "a.mp4", quality=quality)
+        data = (tmp_path / "a.mp4").read_bytes()
+        profile = data[data.index(b"avcC") + 5]
+        assert profile in (66, 77, 100), f"quality {quality}: profile {profile}"  # Baseline, Main, High
+        assert decoded_mp4(tmp_path / "a.mp4")[0]["pix_fmt"].startswith("yuv420p")
+
+
 def test_wrong_requests_are_told(scene: RecordBuffer, tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     vectors = RecordBuffer(None, (4,))

@@ -331,6 +331,6 @@ def test_ctrl_c_while_saving_leaves_no_file(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode != 0
     assert os.listdir(tmp_path) == []

@@ -90,7 +90,7 @@ class Viewer:
             "([step, episode]) => { const s = document.getElementById('screen').dataset;"
             " return s.step === String(step) && s.episode === episode; }",
             arg=[step, self.page.input_value("#episode")],
-            timeout=10_000,
+            timeout=120_000,
         )
         episode = self.episode()
         frame = episode.final_frame if step == len(episode) else episode[step].frame
@@ -253,7 +253,7 @@ def test_a_link_points_at_a_step(browser: Any, pong: RecordBuffer, pong_page: Pa
     viewer.check(17)
     assert viewer.page.input_value("#episode") == "1"
     viewer.page.keyboard.press("ArrowRight")
-    viewer.page.wait_for_url("**#episode=1&step=18", timeout=5000)
+    viewer.page.wait_for_url("**#episode=1&step=18", timeout=120_000)
     viewer.close()
     for wrong, step in {"#episode=99&step=9999": 29, "#episode=x&step=-3": 0, "#episode=0.7&step=1e999": 60}.items():
         viewer = Viewer(browser, pong_page, pong, wrong)
@@ -267,10 +267,10 @@ def test_the_address_follows_while_playing(browser: Any, pong: RecordBuffer, pon
     viewer.check(5)
     page.select_option("#speed", "0.25")
     page.click("#play")
-    page.wait_for_function("() => Number(new URLSearchParams(location.hash.slice(1)).get('step')) >= 10", timeout=30_000)
+    page.wait_for_function("() => Number(new URLSearchParams(location.hash.slice(1)).get('step')) >= 10", timeout=120_000)
     assert page.get_attribute("#play", "aria-label") == "Pause"
     page.click("#play")
-    page.wait_for_url(f"**#episode=0&step={viewer.text('step')}", timeout=5000)
+    page.wait_for_url(f"**#episode=0&step={viewer.text('step')}", timeout=120_000)
     viewer.close()
 
 
@@ -290,7 +290,7 @@ def test_the_address_does_not_change_too_often(browser: Any, pong: RecordBuffer,
         }"""
     )
     assert changes <= 3
-    viewer.page.wait_for_url("**#episode=0&step=59", timeout=5000)
+    viewer.page.wait_for_url("**#episode=0&step=59", timeout=120_000)
     viewer.close()
 
 

@@ -108,6 +108,27 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_closes_no_file_of_somebody_else(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = CheckpointFolder(str(tmp_path / "run"), keep=2)
+    folder.open()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            files = [os.open(tmp_path / str(number), os.O_WRONLY | os.O_CREAT) for number in range(20)]
+            folder.close()
+            for file in files:
+                os.write(file, b"x")
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert capfd.readouterr().err == ""
+    folder.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_waits_for_the_thread_and_the_child_holds_no_lock(tmp_path: Path) -> None:
     work, done = BackgroundWork(), []
     folder = CheckpointFolder(str(tmp_path), 1)

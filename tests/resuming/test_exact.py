@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from resuming_kit import assert_same, everything, stop_and_resume, walks
+from gymnasium import spaces
+from resuming_kit import Walk, assert_same, everything, stop_and_resume, walks
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
@@ -165,6 +167,47 @@ def test_a_ring_on_disk_goes_back_to_the_checkpoint(tmp_path: Path) -> None:
     resumed.replay_buffer.close()
     ring = load_buffer(tmp_path / "ring")
     assert ring.pos == resumed.replay_buffer.pos and np.array_equal(ring.rewards, resumed.replay_buffer.rewards)
+
+
+class Pictures(gym.ObservationWrapper[Any, Any, Any]):
+    """The walk, large enough to be compressed."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = spaces.Box(-3, 3, (200,), np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        return np.tile(observation, 50)
+
+
+def test_a_ring_of_pictures_is_written_after_resuming(tmp_path: Path) -> None:
+    """While the run goes on, not only when it ends: the columns of the buffer are others than those that it was made with."""
+
+    def make(env: Any) -> Any:
+        return DQN("MlpPolicy", env, **off(buffer_size=400, replay_buffer_kwargs={"storage_dir": str(tmp_path / "ring")}))
+
+    def env() -> Any:
+        return make_vec_env(Walk, n_envs=2, wrapper_class=Pictures)
+
+    resumed = stop_and_resume(tmp_path / "run", lambda: make(env()), env, 300, 131)
+    assert resumed.replay_buffer.pos == 150
+    until = time.monotonic() + 60
+    while load_buffer(tmp_path / "ring").size() < 128:  # chunks of 32 rows
+        assert time.monotonic() < until, "nothing is written"
+        time.sleep(0.05)
+    resumed.replay_buffer.close()
+    assert np.array_equal(load_buffer(tmp_path / "ring").observations[:150], resumed.replay_buffer.observations[:150])
+
+
+def test_a_her_ring_goes_back_to_the_checkpoint(tmp_path: Path) -> None:
+    def make(env: Any, folder: str = "ring") -> Any:
+        options = {"storage_dir": str(tmp_path / folder)}
+        of_goals = {"replay_buffer_class": CompressedHerReplayBuffer, "replay_buffer_kwargs": options, "buffer_size": 400}
+        return DQN("MultiInputPolicy", env, **off(**of_goals, learning_starts=50))
+
+    env = partial(walks, goals=True)
+    wanted = everything(make(env(), "other").learn(200))
+    assert_same(wanted, everything(stop_and_resume(tmp_path / "run", lambda: make(env()), env, 200, 131)))
 
 
 def test_the_callback_changes_nothing(tmp_path: Path) -> None:

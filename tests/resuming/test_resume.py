@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -113,6 +114,79 @@ def test_all_are_damaged(run: Path) -> None:
         resume(run, env=walks())
 
 
+def flip(file: Path, place: int) -> None:
+    """Damage a file, whatever other names it has."""
+    data = bytearray(file.read_bytes())
+    data[place] ^= 16
+    file.unlink()
+    file.write_bytes(data)
+
+
+def own_packs(newest: Path, before: Path) -> list[Path]:
+    """Packs that only the newest checkpoint has."""
+    there = {pack.stat().st_ino for pack in (before / "buffer.sb3x").glob("*.pack")}
+    return [pack for pack in (newest / "buffer.sb3x").glob("*.pack") if pack.stat().st_ino not in there]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_damage_is_not_handed_on(run: Path, keep: int) -> None:
+    """A run goes on exactly, so it comes to the rows of the damaged checkpoint again, and does not trust its files."""
+    newest, good, _ = folders(run)
+    for pack in own_packs(newest, good):
+        for place in range(0, pack.stat().st_size, 50):
+            flip(pack, place)
+    with pytest.warns(UserWarning, match="goes on from checkpoint-000002"):
+        model = resume(run, env=walks())
+    model.learn(80, callback=PatientCheckpoint(run, every=40, keep=keep), reset_num_timesteps=False)
+    kept = [path for path in folders(run) if path != newest]
+    assert len(kept) == keep, "the damaged one does not count"
+    for folder in kept:
+        load_buffer(folder / "buffer.sb3x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert resume(run, env=walks()).num_timesteps == 160
+
+
+class Small(CompressedReplayBuffer):
+    """Compresses observations of a few bytes, so that checkpoints share chunks."""
+
+    raw_below = 0
+
+
+def test_a_checkpoint_that_is_damaged_while_training_goes_on(tmp_path: Path) -> None:
+    class Vandal(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 100:
+                checkpoint._work.wait()
+                for pack in (folders(tmp_path)[0] / "buffer.sb3x").glob("*.pack"):
+                    for place in range(0, pack.stat().st_size, 50):
+                        flip(pack, place)
+            return True
+
+    checkpoint = PatientCheckpoint(tmp_path, every=40)
+    model = dqn(replay_buffer_class=Small)
+    model.learn(160, callback=[checkpoint, Vandal()])
+    again = resume(tmp_path, env=walks())
+    assert again.num_timesteps == 160 and again.replay_buffer.observations[:80].tobytes() == (
+        model.replay_buffer.observations[:80].tobytes()
+    )
+
+
+def test_what_counts_as_kept_is_what_can_be_resumed_from(run: Path) -> None:
+    """``keep`` does not remove the checkpoint that a run goes on from because damaged ones are newer."""
+    two, one, good = folders(run)
+    for folder in (two, one):
+        flip(folder / "state.json", 20)
+    with pytest.warns(UserWarning, match="goes on from checkpoint-000001"):
+        model = resume(run, env=walks())
+    for steps in (8, 8):
+        model.learn(steps, callback=PatientCheckpoint(run, every=1000, keep=3), reset_num_timesteps=False)
+    there = folders(run)
+    assert good in there and len(there) == 5
+    model.learn(8, callback=PatientCheckpoint(run, every=1000, keep=3), reset_num_timesteps=False)
+    assert [int(path.name[-6:]) for path in folders(run)] == [6, 5, 4]
+
+
 def test_a_newer_version_is_not_damage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sb3_extra_buffers.training_utils.resuming.folder.FORMAT", 0)
     with pytest.raises(StorageError, match=r"in format 1; this version reads format 0: install a newer one"):
@@ -177,8 +251,12 @@ def test_steps_that_start_at_zero_again_are_a_mistake(run: Path) -> None:
 class Break(BaseCallback):
     """Somebody presses Ctrl-C."""
 
+    def __init__(self, after: int = 150) -> None:
+        super().__init__()
+        self.after = after
+
     def _on_step(self) -> bool:
-        if self.num_timesteps > 150:
+        if self.num_timesteps > self.after:
             raise KeyboardInterrupt
         return True
 
@@ -192,6 +270,42 @@ def test_a_training_that_was_broken_off_can_be_resumed_in_the_same_process(run: 
     assert again.num_timesteps >= 144
     again.learn(16, callback=ResumableCheckpoint(run), reset_num_timesteps=False)
     assert resume(run, env=walks()).num_timesteps == again.num_timesteps
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["forgotten", "shown"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_in_a_notebook_and_the_cell_again(tmp_path: Path, times: int, is_kept: bool) -> None:
+    """What a cell has made is garbage once it runs again, or is held by the traceback that the notebook shows."""
+    handles = open_handles()
+    shown: list[BaseException] = []
+    for number in range(1, times + 1):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            cell(tmp_path, 150 + 50 * number, Break(150 + 50 * (number - 1)))
+        if is_kept:
+            shown.append(caught.value)
+        del caught
+        gc.collect()
+    assert cell(tmp_path, 400) >= 400
+    shown.clear()
+    gc.collect()
+    assert open_handles() == handles
+    assert resume(tmp_path, env=walks()).num_timesteps >= 400
+
+
+def cell(path: Path, steps: int, *callbacks: BaseCallback) -> int:
+    """What people write in a notebook."""
+    try:
+        model = resume(path, env=walks())
+    except FileNotFoundError:
+        model = dqn()
+    model.learn(
+        steps - model.num_timesteps, callback=[ResumableCheckpoint(path, every=40), *callbacks], reset_num_timesteps=False
+    )
+    return int(model.num_timesteps)
+
+
+def open_handles() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
 def test_another_folder_is_fine(run: Path, tmp_path: Path) -> None:

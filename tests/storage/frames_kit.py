@@ -331,7 +331,7 @@ def run_program(program: str, *arguments: str) -> str:
     folders = [str(Path(sb3_extra_buffers.__file__).parents[1]), str(here), str(here.parent)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=env)
     return done.stdout.strip() + done.stderr
 
 

@@ -49,7 +49,7 @@ print("untouched")
 @pytest.mark.skipif(sys.platform == "win32", reason="protects pages as POSIX does")
 def test_nothing_after_the_output_is_touched() -> None:
     """Small frames, decoded where they go to: the output ends where the next byte may not be touched."""
-    run = subprocess.run([sys.executable, "-c", AT_THE_EDGE], capture_output=True, text=True, timeout=300)
+    run = subprocess.run([sys.executable, "-c", AT_THE_EDGE], capture_output=True, text=True, timeout=600)
     assert run.stdout.strip() == "untouched", run.stderr
 
 
@@ -184,7 +184,7 @@ print([name for name in sys.modules if name.partition(".")[0] in ("numba", "llvm
 
 def test_nothing_is_compiled_in_a_run() -> None:
     """Nor loaded that could: a process keeps no compiler in memory, and no run waits for one."""
-    run = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=300)
+    run = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=600)
     assert run.stdout.strip() == "[]", run.stdout + run.stderr
 
 

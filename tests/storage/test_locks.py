@@ -69,7 +69,7 @@ def test_in_a_forked_child_nobody_holds_it() -> None:
     held.wait(30)
     child = os.fork()
     if child == 0:
-        os._exit(0 if lock.acquire(timeout=20) else 1)
+        os._exit(0 if lock.acquire(timeout=600) else 1)
     _, status = os.waitpid(child, 0)
     done.set()
     holder.join()

@@ -144,14 +144,14 @@ class Crowd:
         for thread in threads:
             thread.start()
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 600
             self._guard(lambda: self.write(writes))
             while self.pairs < 500 and not self.errors and time.monotonic() < deadline:
                 self._guard(lambda: self.write(50))  # on a busy machine the others may not have come to anything yet
         finally:
             self.stopped.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(600)
         if self.errors:
             raise self.errors[0]
         assert not any(thread.is_alive() for thread in threads)
@@ -186,7 +186,7 @@ def test_while_the_layout_changes(method: str) -> None:
     crowd._guard(change)
     crowd.stopped.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     if crowd.errors:
         raise crowd.errors[0]
 
@@ -223,7 +223,7 @@ def test_several_writers(method: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert not errors, errors
     for which in range(2):
         expected = np.stack([observations(int(number) + which, 1) for number in last])
@@ -368,7 +368,7 @@ def test_rows_of_a_table_are_never_torn(method: str) -> None:
     threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     number = 0
     while not errors and (number < 600 or seen[0] < 2000) and time.monotonic() < deadline:
         number += 1
@@ -379,6 +379,6 @@ def test_rows_of_a_table_are_never_torn(method: str) -> None:
             time.sleep(0)
     stopped.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert not errors, errors
     assert seen[0] >= 2000

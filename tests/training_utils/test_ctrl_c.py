@@ -54,7 +54,7 @@ def press_ctrl_c(script: str, folder: Path) -> tuple[subprocess.Popen[str], str,
         time.sleep(0.2)
         os.killpg(process.pid, signal.SIGINT)
         # It ends when everything that has them has closed them: the games of Doom, too.
-        said, complained = process.communicate(timeout=60)
+        said, complained = process.communicate(timeout=600)
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         raise

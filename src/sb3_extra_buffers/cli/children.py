@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 import time
 import traceback
 from collections import deque
@@ -19,7 +20,7 @@ Report = Callable[[int], None]
 """Takes how much is done."""
 
 _SECONDS_BETWEEN_REPORTS = 0.1
-_SECONDS_OF_A_TURN = 0.1
+_SECONDS_OF_A_TURN = 0.01
 _SECONDS_TO_END = 5.0
 
 
@@ -71,11 +72,22 @@ def _interrupts_held_back() -> Iterator[None]:
         return
     # Starting the tracker, which is done once, would let interrupts through again.
     resource_tracker.ensure_running()
+    # The mask is for the child. This process may get the signal in another of its threads, so it has a handler, too.
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if _is_main_thread() else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 class Call(NamedTuple):

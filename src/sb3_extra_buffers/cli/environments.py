@@ -34,12 +34,14 @@ class Environments:
     :param n_envs: How many side by side
     :param stack: Frames that an observation holds; None for one
     :param seed: Of the first; the others follow
+    :param rgb: Whether an Atari game is played in colour, 210x160, without SB3's preprocessing
     """
 
     env_id: str
     n_envs: int = 1
     stack: int | None = None
     seed: int = 0
+    rgb: bool = False
 
     @property
     def title(self) -> str:
@@ -85,7 +87,7 @@ def find_environment(name: str) -> str:
             importlib.import_module(module)
         if env_id not in gym.registry:
             raise UsageError(f"{module!r} was imported, but it does not register {env_id!r}")
-        return name
+        return env_id if module in _LIBRARIES else name  # theirs are always imported
     if name in gym.registry:
         return name
     titles = _titles()
@@ -140,6 +142,17 @@ def is_atari(env_id: str) -> bool:
     return spec is not None and str(spec.entry_point).startswith("ale_py")
 
 
+def atari_options(env_id: str, rgb: bool = False) -> dict[str, Any]:
+    """
+    What ``gymnasium.make`` needs so that a step of an Atari game takes four frames: SB3's preprocessing skips frames, and so
+    do games that are called v5 (together they would skip sixteen); a game in colour has no preprocessing.
+    """
+    import gymnasium as gym
+
+    wanted = 4 if rgb else 1
+    return {} if gym.spec(env_id).kwargs.get("frameskip") == wanted else {"frameskip": wanted}
+
+
 def make_environments(wanted: Environments, whole_games: bool = False) -> VecEnv:
     """
     Make environments, in this process.
@@ -153,11 +166,17 @@ def make_environments(wanted: Environments, whole_games: bool = False) -> VecEnv
     from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
     find_environment(wanted.env_id)
+    if wanted.rgb and not is_atari(wanted.env_id):
+        raise UsageError(f"--rgb is for Atari games, not for {wanted.env_id}, which is played as it is")
     with _explained(f"cannot make {wanted.env_id}"):
-        if is_atari(wanted.env_id):
+        if wanted.rgb:
+            game = atari_options(wanted.env_id, rgb=True)
+            venv: VecEnv = make_vec_env(wanted.env_id, wanted.n_envs, wanted.seed, env_kwargs=game, vec_env_cls=DummyVecEnv)
+        elif is_atari(wanted.env_id):
             options: dict[str, Any] = {"terminal_on_life_loss": False, "clip_reward": False} if whole_games else {}
-            venv: VecEnv = make_atari_env(
-                wanted.env_id, wanted.n_envs, wanted.seed, wrapper_kwargs=options, vec_env_cls=DummyVecEnv
+            game = atari_options(wanted.env_id)
+            venv = make_atari_env(
+                wanted.env_id, wanted.n_envs, wanted.seed, env_kwargs=game, wrapper_kwargs=options, vec_env_cls=DummyVecEnv
             )
         else:
             spec = gym.spec(wanted.env_id.rpartition(":")[2])  # its module has been imported
@@ -217,4 +236,4 @@ def default_stack(env_id: str) -> int | None:
     :param env_id: Id of the environment
     :return: 4 for Atari games, as everybody plays them; else None
     """
-    return 4 if is_atari(env_id.rpartition(":")[2]) else None
+    return 4 if is_atari(env_id) else None

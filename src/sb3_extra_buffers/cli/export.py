@@ -39,7 +39,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--fps", type=whole_number(1, 240), metavar="N", help="frames per second (default: as recorded, or 30)"
     )
-    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    parser.add_argument("--force", action="store_true", help="replace an existing file or Minari dataset")
     parser.set_defaults(run=run)
 
 
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     recording = load(options.recording)
     try:
         if output is None:
-            dataset = export_minari(recording, options.minari, progress=True)
+            dataset = export_minari(recording, options.minari, overwrite=options.force, progress=True)
             print(
                 f"Made the Minari dataset {options.minari}: {counted(int(dataset.total_episodes), 'episode')}, "
                 f"{counted(int(dataset.total_steps), 'step')}"
@@ -90,6 +90,6 @@ def run(options: argparse.Namespace) -> int:
         else:
             export_video(recording, output, episode=options.episode, fps=options.fps, progress=True)
     except (ImportError, IndexError, ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error).replace("overwrite=True", "--force")) from error
     print(f"Written: {output}, {format_bytes(output.stat().st_size)}")
     return OK

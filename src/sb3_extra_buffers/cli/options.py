@@ -12,12 +12,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
+from sb3_extra_buffers._support import parse_bytes
+
 PROGRAM = "sb3-extra-buffers"
 
 LEVELS = "a level follows the name: zstd/3 or zstd3 is level 3, but zstd-3 is level -3"
 """What help says about the names of methods."""
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def invocation() -> str:
@@ -61,10 +61,13 @@ def byte_count(text: str) -> int:
     :param text: For example ``"4GB"``, ``"500 MB"`` or ``"1.5GiB"``
     :return: Bytes
     """
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]i?)?b?\s*", text.lower())
-    if match is None or float(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory; write something like 500MB, 4GB or 1.5GiB")
-    return int(float(match[1]) * _UNITS[match[2] or ""])
+    try:
+        count = parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if count == 0:
+        raise argparse.ArgumentTypeError("must be more than nothing; write something like 500MB, 4GB or 1.5GiB")
+    return count
 
 
 def times_as_long(text: str) -> float:
@@ -96,6 +99,8 @@ class Parser(argparse.ArgumentParser):
         :param namespace: Where to put the options
         :return: The options, and nothing that is left over
         """
+        # A list of numbers from the end, such as -1,2, is no option either.
+        self._negative_number_matcher = re.compile(r"^-(\d+|\d*\.\d+|\d+(,-?\d+)+)$")
         self._given = list(sys.argv[1:] if args is None else args)
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:

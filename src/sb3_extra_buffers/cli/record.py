@@ -132,9 +132,8 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from sb3_extra_buffers.cli.checks import check_file, check_new_file
-    from sb3_extra_buffers.cli.environments import Environments, default_stack, find_environment, make_environments
+    from sb3_extra_buffers.cli.environments import Environments, default_stack, find_environment, is_atari, make_environments
     from sb3_extra_buffers.cli.formatting import counted, format_bytes
-    from sb3_extra_buffers.cli.games import ATARI_SUFFIX
     from sb3_extra_buffers.cli.progress import Stage, show_stages
     from sb3_extra_buffers.cli.silence import hush
     from sb3_extra_buffers.recording import VecRecordWrapper
@@ -160,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"cannot record {env_id}: {error}") from error
         shown.end(0)
     buffer: RecordBuffer = env.buffer
-    if env_id.endswith(ATARI_SUFFIX):
+    if is_atari(env_id):
         buffer.metadata["fps"] = 15  # 60 frames a second, of which SB3's preprocessing shows every fourth
     buffer.save(output, progress=True)
     usage = buffer.memory_usage()

@@ -46,12 +46,25 @@ def has_numba() -> bool:
 
     :return: Whether ``rle-jit`` runs compiled
     """
-    if "numba" in sys.modules:
-        return sys.modules["numba"] is not None
+    return _is_found("numba")
+
+
+def _is_found(module: str) -> bool:
+    if module in sys.modules:
+        return sys.modules[module] is not None
     try:
-        return importlib.util.find_spec("numba") is not None
+        return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def has_contrib() -> bool:
+    """
+    Tell whether SB3-Contrib is installed, without importing it (that takes a second).
+
+    :return: Whether there are its algorithms, and our buffers for them
+    """
+    return _is_found("sb3_contrib")
 
 
 def has_igzip() -> bool:

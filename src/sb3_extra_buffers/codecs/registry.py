@@ -82,8 +82,8 @@ def _unknown_method(method: str, known: Collection[str]) -> ValueError:
             f"CompressedArray (compression_method={method!r}), not a codec, which knows one frame only. "
             f"Codecs: {', '.join(known)}"
         )
-    nearest = difflib.get_close_matches(method.lower(), known, n=1, cutoff=0.0)[0]
-    message = f"unknown compression method {method!r}; did you mean {nearest!r}?"
+    nearest = difflib.get_close_matches(method.lower(), known, n=1, cutoff=0.4)
+    message = f"unknown compression method {method!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else ".")
     if method.lower().startswith("lz4"):
         message += " The level of an lz4 method comes after a slash, as in 'lz4-frame/5'."
     return ValueError(f"{message} Methods: {', '.join(known)}")

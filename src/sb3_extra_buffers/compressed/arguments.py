@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import operator
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -109,6 +111,34 @@ def _others_with(option: str, cls: type, is_dict: bool) -> list[str]:
         and takes_dict(other) == is_dict
         and option in inspect.signature(other).parameters
     ]
+
+
+def check_size(buffer_size: Any) -> int:
+    """Refuse a ``buffer_size`` that is not a positive integer."""
+    try:
+        size = operator.index(buffer_size)
+    except TypeError:
+        advice = f": write {int(buffer_size)}" if isinstance(buffer_size, float) and buffer_size.is_integer() else ""
+        raise TypeError(f"buffer_size must be an integer, got {buffer_size!r}{advice}") from None
+    if size < 1:
+        raise ValueError(f"buffer_size must be at least 1, got {size}")
+    return size
+
+
+def explain_size(error: Exception, buffer_size: int) -> None:
+    """Name ``buffer_size`` where it is more than there can be memory for; do nothing where it is not to blame."""
+    if isinstance(error, MemoryError) or buffer_size > sys.maxsize // 64:
+        raise MemoryError(
+            f"buffer_size={buffer_size:,} needs more memory than there is, for actions, rewards and dones alone: "
+            f"choose a smaller one ({error})"
+        ) from error
+
+
+def same_form(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
+    """Whether observations of two spaces have the same keys, shapes and types; limits do not matter."""
+    if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
+        return one.keys() == other.keys() and all(same_form(one[key], other[key]) for key in one)
+    return (type(one), one.shape, one.dtype) == (type(other), other.shape, other.dtype)
 
 
 def takes_dict(cls: type) -> bool:

@@ -56,6 +56,7 @@ class Field:
         self.table_shape = table_shape
         self.row_shape = (table_shape[1], *self.obs_shape)
         elem_type, runs_type = check_dtypes(dtypes, self.dtype, self.obs_shape)
+        _check_range(space, elem_type)
         # Made for small observations, too: a wrong option should not wait for the first image.
         methods = (options["compression_method"], elem_type, runs_type)
         self.spec = make_spec(*methods, options["compression_kwargs"], options["decompression_kwargs"])
@@ -96,8 +97,12 @@ class Field:
             as_it_is = shape[0] == 1 and values.shape == shape[1:]
             if not as_it_is and not (isinstance(self.space, spaces.Discrete) and values.size == shape[0]):
                 name = NAMES[view] if self.key is None else f"{NAMES[view]}[{self.key!r}]"
+                turned = len(shape) == 4 and values.shape == (shape[0], *shape[2:], shape[1])
+                advice = (
+                    ": its channels are last; with VecNormalize, use VecNormalize(VecTransposeImage(env))" if turned else ""
+                )
                 raise ValueError(
-                    f"{name} has shape {values.shape}, but {shape[0]} environment(s) of {self.space} give {shape}"
+                    f"{name} has shape {values.shape}, but {shape[0]} environment(s) of {self.space} give {shape}{advice}"
                 )
             values = values.reshape(shape)
         return cast_exactly(values, self.dtype, self.stored_dtype)
@@ -112,3 +117,15 @@ class Field:
         if self.is_compressed:
             return MemoryUsage.of_frames(self.frames, self.dtype)
         return MemoryUsage.of_arrays(array[:rows] for array in self.arrays)
+
+
+def _check_range(space: spaces.Space[Any], elem_type: np.dtype[Any]) -> None:
+    """Refuse a type that does not hold all values of a space, rather than the first observation that has one."""
+    if not isinstance(space, spaces.Box) or elem_type.kind not in "iu" or np.dtype(space.dtype).kind not in "iu":
+        return
+    low, high, limits = int(space.low.min()), int(space.high.max()), np.iinfo(elem_type)
+    if space.low.size and not limits.min <= low <= high <= limits.max:
+        raise ValueError(
+            f"elem_type {elem_type} holds {limits.min} to {limits.max}, but observations are {low} to {high}: choose a larger "
+            "elem_type, correct the limits of the space, or leave `dtypes` out"
+        )

@@ -15,16 +15,18 @@ import torch as th
 
 import sb3_extra_buffers
 from sb3_extra_buffers.compressed.files import CLASSES, OF_THE_SAME_FORM, OWN, WHERE, Path, our_class
-from sb3_extra_buffers.compressed.saved_spaces import make_space
+from sb3_extra_buffers.compressed.saved_spaces import MOST_EVEN_BYTES, make_space
 from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.frame_files import load_frames
 from sb3_extra_buffers.storage.json_values import from_json
-from sb3_extra_buffers.storage.row_files import load_rows
+from sb3_extra_buffers.storage.row_files import MOST_ROWS, load_rows
 
 _MOST_ENVS = 1 << 16  # of a buffer that is next to empty
 _TRIES = 5
+_MOST_INFOS = 1 << 24  # of a HER buffer that is next to empty; each takes a pointer
+_MOST_REPAIRED = 1 << 22  # rows, unless more bytes are there
 _MOST_STEPS = 1 << 16  # of n-step returns, unless the buffer is larger
 # What an argument must be, by its annotation; numbers may be NumPy's.
 _KINDS: dict[Any, Any] = {
@@ -65,7 +67,7 @@ def open_buffer(
         saved = SavedDirectory(path, disk)
         lost: list[tuple[int, int]] | None = [] if repair else None
         try:
-            make = _check(cls, saved, device, handed_in)
+            make = _check(cls, saved, device, handed_in, repair)
             _hold(saved)
             buffer = fill_buffer(make(), saved, lost)
         except DamagedFileError:
@@ -75,7 +77,8 @@ def open_buffer(
         if not lost:
             return buffer
         if not saved.has_changed():
-            return _leave_out(buffer, make(), lost, saved.path)
+            with _refused_as_damaged(saved, type(buffer)):
+                return _leave_out(buffer, make(), lost, saved.path)
     raise StorageError(f"{os.fspath(path)} is saved more often than it can be loaded; load it when nobody saves to it")
 
 
@@ -88,7 +91,7 @@ def _hold(saved: SavedDirectory) -> None:
             raise  # and another try; else what is damaged is found when it is read
 
 
-def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str, Any]) -> Callable[[], Any]:
+def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str, Any], repair: bool) -> Callable[[], Any]:
     """Check what a directory says of its buffer; what is returned makes an empty one."""
     cls = _check_class(cls, saved.body, saved.path)
     if unknown := sorted(handed_in.keys() - set(cls._handed_in)):
@@ -97,9 +100,13 @@ def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str,
     ours = our_class(cls)
     with _refused_as_damaged(saved, cls):
         arguments = _make_arguments(saved.body, ours)
-        stored = sum(part.size for part in saved.parts.values())
+        stored, rows = saved.stored_bytes(), arguments["buffer_size"]
         if arguments["n_envs"] > max(_MOST_ENVS, stored):  # each takes memory, and a byte or more of every row
             raise ValueError(f"n_envs is {arguments['n_envs']}, of which there are {stored} bytes")
+        if arguments.get("copy_info_dict") and rows > max(_MOST_INFOS, stored):
+            raise ValueError(f"there are {rows} infos in {stored} bytes")
+        if repair and rows > max(_MOST_REPAIRED, stored):
+            raise ValueError(f"buffer_size is {rows}, but only {stored} bytes are there, which is too little to repair")
     arguments |= handed_in
     if "env" in cls._handed_in:
         arguments.setdefault("env", None)
@@ -140,7 +147,7 @@ def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] 
         for said in body["rows"]:
             load_rows(said, groups[said["name"]], saved, lost)
         buffer._take_more(more)
-        used = buffer.buffer_size if buffer.full else buffer.pos
+        used = buffer._rows_to_save()
         if any(said["used"] != used for said in body["rows"]):
             raise ValueError(f"not all arrays have {used} rows")
         _set_attributes(buffer, body["attributes"])
@@ -152,6 +159,10 @@ def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] 
 def _refused_as_damaged(saved: SavedDirectory, cls: type) -> Iterator[None]:
     try:
         yield
+    except MemoryError as error:
+        raise StorageError(
+            f"{saved.path} holds a {cls.__name__} that needs more memory than there is, or is damaged"
+        ) from error
     except (LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError) as error:
         raise StorageError(
             f"{saved.path} is damaged, or does not hold a {cls.__name__}: {error!r}; load another copy of the directory"
@@ -186,8 +197,8 @@ def _are_of_the_same_form(one: str, other: str) -> bool:
 
 
 def _make_arguments(body: Mapping[str, Any], ours: type) -> dict[str, Any]:
-    said, options = dict(body["arguments"]), body["options"]
-    arguments: dict[str, Any] = {name: make_space(said.pop(name)) for name in ("observation_space", "action_space")}
+    said, options, room = dict(body["arguments"]), body["options"], [MOST_EVEN_BYTES]
+    arguments: dict[str, Any] = {name: make_space(said.pop(name), room) for name in ("observation_space", "action_space")}
     arguments |= {name: from_json(value) for name, value in said.items()}
     parameters = inspect.signature(ours).parameters
     taken = parameters.keys() - {"device", "env", *WHERE}  # a file does not say where to write
@@ -197,7 +208,7 @@ def _make_arguments(body: Mapping[str, Any], ours: type) -> dict[str, Any]:
     if not (arguments.keys() | chosen.keys()) <= taken or arguments.keys() & chosen.keys():
         raise ValueError(f"it takes other arguments than {sorted(arguments.keys() | chosen.keys())}")
     for name in ("buffer_size", "n_envs"):
-        if type(arguments[name]) is not int or not 0 < arguments[name] < 1 << 48:
+        if type(arguments[name]) is not int or not 0 < arguments[name] < MOST_ROWS:
             raise ValueError(f"{name} is {arguments[name]!r}")
     for name, value in arguments.items():
         kind = _KINDS.get(parameters[name].annotation)
@@ -238,7 +249,7 @@ def _set_attributes(buffer: Any, said: Mapping[str, Any]) -> None:
 
 def _leave_out(buffer: Any, empty: Any, lost: list[tuple[int, int]], where: str) -> Any:
     """Take rows out of a buffer that could not be loaded, and say so."""
-    used = buffer.buffer_size if buffer.full else buffer.pos
+    used = buffer._rows_to_save()
     is_lost = np.zeros(buffer.buffer_size, np.bool_)
     for first, stop in lost:
         is_lost[first : min(stop, used)] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import sb3_extra_buffers
 from sb3_extra_buffers.compressed.files import OWN, WHERE, Path, our_class
 from sb3_extra_buffers.compressed.saved_spaces import describe_space
 from sb3_extra_buffers.storage.directory import Replacement
-from sb3_extra_buffers.storage.disk import DISK, Disk
+from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
 from sb3_extra_buffers.storage.frame_files import save_frames
 from sb3_extra_buffers.storage.frames import FrozenFrames
 from sb3_extra_buffers.storage.json_values import to_json
@@ -34,7 +35,7 @@ class Moment:
     def __init__(self, buffer: Any, copies: bool = True, before: Moment | None = None) -> None:
         cls, ours = type(buffer), our_class(type(buffer))
         values = buffer._values_to_save()
-        self.used: int = buffer.buffer_size if values["full"] else values["pos"]
+        self.used: int = buffer._rows_to_save()
         self.pos: int = values["pos"]
         self.appended: int = buffer._table.appended
         self.body: dict[str, Any] = {
@@ -134,6 +135,11 @@ def save_buffer(buffer: Any, path: Path, disk: Disk = DISK) -> int:
     :param disk: The disk that it is on
     :return: How many bytes were written
     """
+    if os.path.splitext(folder_path(path))[1].lower() in (".pkl", ".pickle"):
+        raise ValueError(
+            f"path is {os.fsdecode(path)!r}, but save() makes a directory, not a pickle: name it 'buffer.sb3x', for example; "
+            "SB3's model.save_replay_buffer(path) and save_to_pkl(path, buffer) write pickles"
+        )
     with contextlib.ExitStack() as held:
         held.enter_context(buffer._lock)
         moment = Moment(buffer, copies=False)

@@ -60,6 +60,7 @@ _ATTRIBUTES = """
     hidden_state_shape hidden_states_pi cell_states_pi hidden_states_vf cell_states_vf seq_start_indices seq_end_indices
     pad pad_and_flatten
     _options _lock _table _fields _n_observed _beta_schedule _beta _highest_share _tree _current_ep_start _starts_before _valid
+    _rows_before_reset
     _mask_column _shared _ring _dataset compression_method buffer_device _host_copy
 """
 OWN = frozenset(_ATTRIBUTES.split())
@@ -157,6 +158,10 @@ class SavedToFiles(BaseBuffer):
     def _more_to_fill(self) -> dict[str, Array]:
         """Arrays for what ``_more_to_save`` gave; ``_take_more`` takes them if they are not the buffer's own."""
         return self._more_to_save()
+
+    def _rows_to_save(self) -> int:
+        """How many rows from the first one on hold something that can be sampled."""
+        return self.buffer_size if self.full else min(int(self.pos), self.buffer_size)
 
     def _values_to_save(self) -> dict[str, Any]:
         """What else there is to the state, as JSON can hold it."""

@@ -87,6 +87,10 @@ def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, An
         ours = next(parent for parent in cls.__mro__ if parent.__module__.startswith("sb3_extra_buffers."))
         raise TypeError(explain_arguments(ours, {"observation_space": space, **given}))
     options = {**defaults, **given}
+    if options.get("storage_dir") is None:
+        for name in ("max_memory", "durability"):
+            if options.get(name) != defaults.get(name):
+                raise ValueError(f"{name} is {options[name]!r}, but storage_dir is not given; give both, or leave {name} out")
     if options.get("output_dtype", "raw") not in ("raw", "float"):
         raise ValueError(f"output_dtype is {options['output_dtype']!r}; allowed: 'raw', 'float'")
     for name in ("dtypes", "compression_kwargs", "decompression_kwargs"):

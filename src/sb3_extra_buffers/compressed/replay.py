@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,8 +13,8 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_extra_buffers.compressed.arguments import explain_step
-from sb3_extra_buffers.compressed.base import TableBuffer
+from sb3_extra_buffers.compressed.arguments import check_size, explain_size, explain_step
+from sb3_extra_buffers.compressed.base import TableBuffer, from_the_end
 from sb3_extra_buffers.compressed.files import WHERE
 from sb3_extra_buffers.compressed.options import REPLAY_DEFAULTS, REPLAY_DESCRIPTIONS
 from sb3_extra_buffers.compressed.rings import RingOnDisk, tell_of_copy
@@ -56,15 +55,19 @@ class TableReplay(TableBuffer):
         handle_timeout_termination: bool = True,
         **options: Unpack[ReplayOptions],
     ) -> None:
-        rows = max(buffer_size // n_envs, 1)
+        rows = max(check_size(buffer_size) // n_envs, 1)
         self._set_up(rows, observation_space, action_space, device, n_envs, options)
         # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
         self.optimize_memory_usage = False
         self.handle_timeout_termination = handle_timeout_termination
         shape = rows, n_envs
-        self.actions = np.zeros((*shape, self.action_dim), dtype=ReplayBuffer._maybe_cast_dtype(action_space.dtype))
-        self.rewards, self.dones, self.timeouts = (np.zeros(shape, np.float32) for _ in range(3))
-        self._build_table()
+        try:
+            self.actions = np.zeros((*shape, self.action_dim), dtype=ReplayBuffer._maybe_cast_dtype(action_space.dtype))
+            self.rewards, self.dones, self.timeouts = (np.zeros(shape, np.float32) for _ in range(3))
+            self._build_table()
+        except (MemoryError, ValueError, OverflowError) as error:
+            explain_size(error, buffer_size)
+            raise
         if not self._makes_more:
             self._open_ring()
 
@@ -79,16 +82,14 @@ class TableReplay(TableBuffer):
             self._ring.flush()
 
     def close(self) -> None:
-        """Bring the ring on disk up to date, and leave it to others; the buffer stays as it is, in memory."""
+        """Bring the ring on disk up to date, and leave it to others; the buffer can be read, but nothing more is added."""
         if self._ring is not None:
             self._ring.close()
-            self._ring = None
 
     def __del__(self) -> None:
         ring = self.__dict__.get("_ring")
         if ring is not None:
-            with contextlib.suppress(Exception):  # nobody is there to be told
-                ring.close(self)
+            ring.close_at_last(self)
 
     def _note_read(self) -> None:
         """Called whenever a batch is read."""
@@ -124,7 +125,7 @@ class TableReplay(TableBuffer):
             self._ring.wait_for_room(self._lock)
         with self._lock:
             if self._ring is not None:
-                self._ring.raise_error()
+                self._ring.check_open()
             table, row, values = self._table, self.pos, None
             before, given = table.appended, (action, reward, done, infos)
             observed = self._observation_values(obs, next_obs)
@@ -133,7 +134,7 @@ class TableReplay(TableBuffer):
                 table.append((*observed, *values), self.__dict__)
                 self._note_added(row, *given)
                 if self._ring is not None:
-                    self._ring.note_row(row, table.appended)
+                    self._ring.note_row(self, row)
             except BaseException as error:
                 if table.appended != before:  # it has happened, and is made whole
                     self._note_added(row, *given)
@@ -172,6 +173,7 @@ class TableReplay(TableBuffer):
         return self._convert_samples(self._get_samples(rows, env=env))
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
+        batch_inds = from_the_end(batch_inds, self.buffer_size)
         return self._begin_samples(batch_inds, np.random.randint(0, high=self.n_envs, size=(len(batch_inds),)), env)()
 
     def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:
@@ -211,11 +213,17 @@ class TableReplay(TableBuffer):
             moved[name][: len(left)] = array[left]
         empty._take_values({**self._values_to_save(), "pos": empty.pos, "full": empty.full})
         empty._take_more(moved)
-        gaps = np.flatnonzero(np.diff(left) % self.buffer_size != 1)
-        goes_on = empty.dones[gaps] == 0
-        empty.dones[gaps] = 1
-        empty.timeouts[gaps] += goes_on
+        # What follows the newest row is added later.
+        empty._end_episodes(np.flatnonzero(np.diff(left, append=self.pos) % self.buffer_size != 1))
         return empty, len(used) - len(left)
+
+    def _end_episodes(self, rows: Any = None) -> None:
+        """End the episodes that go on at some rows, by default at the newest one, as if by a time-out."""
+        if self.size():
+            rows = (self.pos - 1) % self.buffer_size if rows is None else rows
+            goes_on = self.dones[rows] == 0
+            self.dones[rows] = 1
+            self.timeouts[rows] += goes_on
 
 
 class CompressedReplayBuffer(TableReplay, ReplayBuffer):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import weakref
 
+from sb3_extra_buffers import _support
 from sb3_extra_buffers.storage._core import Mapping
 from sb3_extra_buffers.storage.directory import SavedDirectory
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MOST_READS = 32  # between two looks at the memory
 _READ_BYTES = 8 << 20  # that a batch may touch, about
 _STATM = "/proc/self/statm"
@@ -20,16 +19,15 @@ def parse_bytes(given: int | str | None) -> int | None:
     """
     Understand a number of bytes.
 
-    :param given: A number, or a string such as ``"2GB"``, ``"500 MB"``, ``"1.5G"``; None for none
+    :param given: A number, or a string such as ``"2GB"`` (2 * 10^9 bytes) or ``"2GiB"`` (2 * 2^30); None for no limit
     :return: The number
     """
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
         return given
-    pattern = r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*"
-    found = re.fullmatch(pattern, given, re.IGNORECASE) if isinstance(given, str) else None
-    if found is None:
-        raise ValueError(f"max_memory is {given!r}; it must be a number of bytes, or a string such as '2GB'")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    try:
+        return _support.parse_bytes(given)  # type: ignore[arg-type]
+    except (ValueError, AttributeError):
+        raise ValueError(f"max_memory is {given!r}; it must be a number of bytes, or a string such as '2GB'") from None
 
 
 class MappedMemory:

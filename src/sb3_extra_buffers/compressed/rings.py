@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import struct
@@ -18,7 +19,7 @@ from sb3_extra_buffers.compressed.ring_memory import MappedMemory, parse_bytes
 from sb3_extra_buffers.compressed.saved_spaces import make_space
 from sb3_extra_buffers.storage._core import BLOCK_ROWS, Chunk
 from sb3_extra_buffers.storage.directory import Replacement, SavedDirectory
-from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
+from sb3_extra_buffers.storage.disk import DISK, Disk, Handle, folder_path
 from sb3_extra_buffers.storage.manifests import MANIFEST
 
 DURABILITIES = ("chunk", "full")
@@ -26,6 +27,7 @@ DURABILITIES = ("chunk", "full")
 _COUNTER = "added.count"
 _NUMBER = struct.Struct("<q")
 _SECONDS = 1.0  # between two states with durability="full"
+_FINISHING = 60.0  # that a buffer which was deleted may take to write its newest rows
 _PLAIN_ROWS = 512  # between two states where there are no chunks
 _REST = 4  # times as long as writing a state takes, there is no other one
 _MOST_BEHIND = 64 << 20  # bytes of full chunks that are not written yet, before adding has to wait
@@ -71,40 +73,47 @@ class RingOnDisk:
         self._is_full = durability == "full"
         self._process = os.getpid()
         self._buffer = weakref.ref(buffer)
+        self._table: Any = None
         self._mapped: set[str] = set()
         self._before: Moment | None = None
         self._state: Replacement | None = None
         self._error: BaseException | None = None
-        self._last = 0.0
         self._due, self._hurry, self._written = threading.Event(), threading.Event(), threading.Event()
-        self._stops = False
+        self._is_closed = self._stops = False
         self._writing = threading.RLock()
         self._thread: threading.Thread | None = None
         self._lock = self._disk_lock()
         try:
+            self._folder = self._disk.identity(self.path)
             self._open(buffer)
-            self._columns = [field.frames for field in buffer._fields if field.is_compressed]
-            self._sealed = self._saved = self._count_sealed()
+            self._sealed = self._saved = _sealed_bytes(buffer)
         except BaseException:
             self._release()
             raise
-        self._end = weakref.finalize(buffer, self._stop)
-        self._end.atexit = False
-        atexit.register(_close, weakref.ref(self))
+        _WRITERS[self.path] = self._process, self._buffer
 
     # -- beginning and end --------------------------------------------------------------------------------------------------
 
-    def _disk_lock(self) -> int | None:
+    def _disk_lock(self) -> Handle | None:
         with contextlib.suppress(FileExistsError):
             self._disk.make_folder(self.path)
-        try:
-            return self._disk.lock(self.path)
-        except NotADirectoryError:
-            raise FileExistsError(f"storage_dir {self.path} is not a directory; name another one") from None
-        except BlockingIOError:
-            raise BlockingIOError(
-                f"storage_dir {self.path} is in use by another buffer, which writes to it; close that, or name another one"
-            ) from None
+        begun = time.monotonic()
+        while True:
+            try:
+                return self._disk.lock(self.path)
+            except NotADirectoryError:
+                raise FileExistsError(f"storage_dir {self.path} is not a directory; name another one") from None
+            except BlockingIOError:
+                process, other = _WRITERS.get(self.path, (0, weakref.ref(self)))
+                most = _FINISHING if other() is None else _SECONDS
+                if process != self._process or time.monotonic() - begun > most:
+                    raise BlockingIOError(
+                        f"storage_dir {self.path} is in use by another buffer, which writes to it; close that, or name "
+                        "another one"
+                    ) from None
+            # That buffer may have been deleted, and be in reference cycles, as those of models are, or still be written.
+            gc.collect()
+            time.sleep(0.01)
 
     def _open(self, buffer: Any) -> None:
         """Go on with what is in the directory, or begin there."""
@@ -116,6 +125,9 @@ class RingOnDisk:
             saved = SavedDirectory(self.path, self._disk)
             self._compare(saved.body, moment.body)
             fill_buffer(buffer, saved)
+            self._state = Replacement.of(saved)
+            buffer._end_episodes()  # the environment starts a new one
+            self._table = buffer._table
             self._mapped = {chunk[0] for said in saved.body["frames"] for chunk in said["spans"]}
             self._memory.note(saved)
             added = saved.body.get("added")
@@ -124,18 +136,21 @@ class RingOnDisk:
             self._disk.sync_folder(os.path.dirname(os.path.abspath(self.path)))
             moment.body["added"] = 0
             self._state = moment.save(self.path, self._disk, held=True)
-        self._counter = self._disk.open_counter(os.path.join(self.path, _COUNTER))
+        self._open_counter()
         if goes_on:
             self._say_what_is_lost(buffer, _NUMBER.unpack_from(self._counter)[0] - self._counted)
         self._counted -= buffer._table.appended
         self._count(buffer._table.appended)
 
+    def _open_counter(self) -> None:
+        self._counter = self._disk.open_counter(os.path.join(self.path, _COUNTER))
+
     def _say_what_is_lost(self, buffer: Any, lost: int) -> None:
-        known = "nothing was lost" if lost == 0 else f"{lost} rows that were added after them are lost"
+        known = "nothing was lost" if lost == 0 else f"{_amount(lost, buffer)} that were added after them are lost"
         _log.warning(
-            "%s goes on with the %d rows in %s; %s",
+            "%s goes on with the %s in %s; %s",
             type(buffer).__name__,
-            buffer.size(),
+            _amount(buffer.size(), buffer),
             self.path,
             known if lost >= 0 else "how many rows were added after them and are lost is not known",
         )
@@ -174,30 +189,50 @@ class RingOnDisk:
         :param buffer: The buffer, where it is about to be deleted
         """
         if os.getpid() == self._process and not self._stops:
+            self._is_closed = True
             try:
                 self.flush(buffer)
             finally:
-                self._end()
+                self._stop()
             if buffer is not None:
-                _log.info("The buffer with storage_dir %s was deleted; its %d rows are there", self.path, buffer.size())
+                rows = _amount(buffer.size(), buffer)
+                _log.info("The buffer with storage_dir %s was deleted; its %s are there", self.path, rows)
+
+    def close_at_last(self, buffer: Any = None) -> None:
+        """Close where an error cannot be raised: log it."""
+        try:
+            self.close(buffer)
+        except Exception as error:
+            _log.error("The newest rows are not in storage_dir %s: %s", self.path, error)
 
     def _stop(self) -> None:
         self._stops = True
-        if os.getpid() == self._process:
-            for event in (self._due, self._hurry, self._written):
-                event.set()
-            with self._writing:
-                self._release()
+        for event in (self._due, self._hurry, self._written):
+            event.set()
+        with self._writing:
+            self._before = self._state = None
+            self._release()
 
     def _release(self) -> None:
         lock, self._lock = self._lock, None
+        if _WRITERS.get(self.path) == (self._process, self._buffer):
+            del _WRITERS[self.path]
         if lock is not None:
             self._disk.close(lock)
 
     # -- while rows are added -----------------------------------------------------------------------------------------------
 
+    def check_open(self) -> None:
+        """Refuse to go on after ``close``, and raise what has gone wrong on the thread."""
+        if self._is_closed:
+            raise RuntimeError(
+                f"this buffer was closed, so nothing that is added would be written to storage_dir {self.path}; make a buffer "
+                "with the same arguments, which goes on with what is there"
+            )
+        self.raise_error()
+
     def raise_error(self) -> None:
-        """Tell what has gone wrong on the thread, once; the buffer goes on, and the directory with the next chunk."""
+        """Raise what has gone wrong on the thread, once; the buffer goes on, and the directory with the next chunk."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -216,22 +251,22 @@ class RingOnDisk:
             self._due.set()
             self._written.wait(0.1)
 
-    def note_row(self, row: int, appended: int) -> None:
+    def note_row(self, buffer: Any, row: int) -> None:
         """
         Have a state written if it is time to; called whenever a row was added.
 
+        :param buffer: The buffer
         :param row: The row
-        :param appended: How many rows have been added in all
         """
         if os.getpid() != self._process:
             return  # a child has the buffer, but not the ring
-        self._count(appended)
-        if row % (BLOCK_ROWS if self._columns else _PLAIN_ROWS) == 0:
-            sealed = self._count_sealed()
-            if sealed != self._sealed or not self._columns:
+        self._count(buffer._table.appended)
+        if row % BLOCK_ROWS == 0:
+            sealed = _sealed_bytes(buffer)
+            if sealed != self._sealed or (row % _PLAIN_ROWS == 0 and not _frame_columns(buffer)):
                 self._sealed = sealed
                 self._wake()
-        if self._is_full and time.monotonic() - self._last >= _SECONDS:
+        if self._is_full:
             self._wake()
 
     def note_reset(self) -> None:
@@ -246,16 +281,13 @@ class RingOnDisk:
     def _count(self, appended: int) -> None:
         _NUMBER.pack_into(self._counter, 0, self._counted + appended)
 
-    def _count_sealed(self) -> int:
-        return sum(frames.sealed_bytes for frames in self._columns)
-
     def _wake(self) -> None:
         if self._thread is None and not self._stops:
             given = weakref.ref(self), self._due, self._hurry
             self._thread = threading.Thread(target=_work, args=given, daemon=True, name="ring on disk")
             self._thread.start()
-        self._last = time.monotonic()
-        self._due.set()
+        if not self._due.is_set():
+            self._due.set()
 
     def _write(self, everything: bool = False, buffer: Any = None) -> None:
         with self._writing:
@@ -263,14 +295,18 @@ class RingOnDisk:
             if buffer is None or self._stops:
                 return
             try:
+                self._check_directory()
                 with buffer._lock:
+                    if buffer._table is not self._table:  # a checkpoint was loaded
+                        self._table, self._before, self._mapped = buffer._table, None, set()
+                    columns = _frame_columns(buffer)
                     moment = Moment(buffer, before=None if everything else self._before)
-                    sealed = self._count_sealed()
-                self._arrange_chunks(moment)
+                    sealed = _sealed_bytes(buffer)
+                self._arrange_chunks(columns, moment)
                 moment.body["added"] = self._counted + moment.appended
                 state = moment.save(self.path, self._disk, self._state, held=True)
                 self._before, self._state, self._saved = moment, state, sealed
-                self._map_chunks(buffer, moment, state)
+                self._map_chunks(columns, moment, state)
                 moment.frames = []  # or overwritten chunks would stay until the next one
             except BaseException as error:
                 self._before = self._state = None  # the next state looks at what is there, which may be this one already
@@ -281,25 +317,48 @@ class RingOnDisk:
                 buffer = None  # the error knows this frame
                 self._written.set()
 
-    def _arrange_chunks(self, moment: Moment) -> None:
+    def _check_directory(self) -> None:
+        """Refuse to write to a directory that has taken the place of this one, and notice which files are gone."""
+        folder = None
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            folder = self._disk.identity(self.path)
+        if folder != self._folder:
+            raise FileNotFoundError(
+                f"storage_dir {self.path} was removed or replaced while a buffer wrote to it, so nothing more is written "
+                "there; save() writes the buffer to another directory"
+            )
+        names = set(self._disk.names_in(self.path))
+        if self._state is not None and self._state.forget_missing(names):
+            self._before, self._mapped = None, set()
+        if MANIFEST not in names and self._state is None:  # this is no ring any more, and becomes one again
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove(os.path.join(self.path, _COUNTER))
+        elif _COUNTER not in names:
+            self._open_counter()
+
+    def _arrange_chunks(self, columns: list[Any], moment: Moment) -> None:
         """Where chunks are going to be read from the disk, have those that are not there yet take few pages to be read."""
-        if self._memory.holds(sum(len(chunk) for _, frozen in moment.frames for chunk in frozen.chunks if chunk is not frozen.open)):
+        if self._memory.holds(
+            sum(len(chunk) for _, frozen in moment.frames for chunk in frozen.chunks if chunk is not frozen.open)
+        ):
             return
-        for frames, (_, frozen) in zip(self._columns, moment.frames, strict=True):
+        for frames, (_, frozen) in zip(columns, moment.frames, strict=True):
             arranged = {id(chunk): frames.arrange(chunk) for chunk in frozen.chunks if chunk is not frozen.open}
             frozen.spans = [(arranged.get(id(chunk), chunk), *rows) for chunk, *rows in frozen.spans]
 
-    def _map_chunks(self, buffer: Any, moment: Moment, state: Replacement) -> None:
+    def _map_chunks(self, columns: list[Any], moment: Moment, state: Replacement) -> None:
         """Have the oldest chunks come from the directory, until the others take no more memory than they may."""
         saved = SavedDirectory.of(state)
         in_memory = []
         there: set[str] = set()
-        for frames, (_, frozen), said in zip(self._columns, moment.frames, moment.body["frames"], strict=True):
+        for frames, (_, frozen), said in zip(columns, moment.frames, moment.body["frames"], strict=True):
             for (chunk, _, first, _), (name, *_) in zip(frozen.spans, said["spans"], strict=False):
                 if chunk is not frozen.open and name not in there:
                     there.add(name)
                     if name not in self._mapped:
-                        in_memory.append((first < moment.pos, first, frames, chunk, name))  # rows from there on are of the last lap
+                        in_memory.append(
+                            (first < moment.pos, first, frames, chunk, name)
+                        )  # rows from there on are of the last lap
         self._mapped &= there
         own = sum(len(chunk) for *_, chunk, _ in in_memory)
         most = self._memory.most_of_own(own, bool(self._mapped))
@@ -322,15 +381,34 @@ def _work(ring: weakref.ref[RingOnDisk], due: threading.Event, hurry: threading.
             return
         begun = time.monotonic()
         this._write()
+        rest = _SECONDS if this._is_full else min(_SECONDS, _REST * (time.monotonic() - begun))
         del this
-        hurry.wait(min(_SECONDS, _REST * (time.monotonic() - begun)))
+        hurry.wait(rest)
         hurry.clear()
 
 
-def _close(ring: weakref.ref[RingOnDisk]) -> None:
-    this = ring()
-    if this is not None:
-        this.close()
+_WRITERS: dict[str, tuple[int, Any]] = {}
+"""By directory: the process, and a weak reference to the buffer that writes there."""
+
+
+@atexit.register
+def _close_all() -> None:
+    for _, buffer in list(_WRITERS.values()):
+        if (ring := getattr(buffer(), "_ring", None)) is not None:
+            ring.close_at_last()
+
+
+def _frame_columns(buffer: Any) -> list[Any]:
+    """The columns of a buffer as they are now: loading a checkpoint replaces them."""
+    return [field.frames for field in buffer._fields if field.is_compressed]
+
+
+def _sealed_bytes(buffer: Any) -> int:
+    return sum(frames.sealed_bytes for frames in _frame_columns(buffer))
+
+
+def _amount(rows: int, buffer: Any) -> str:
+    return f"{rows} rows ({rows * buffer.n_envs} transitions)"
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 from sb3_extra_buffers.storage.json_values import from_json, make_dtype, make_shape, to_json
 
-_MOST_EVEN_BYTES = 1 << 26  # bounds that are all the same take no room in a file, but in memory
+MOST_EVEN_BYTES = 1 << 26
+"""Of all spaces of a file together: bounds that are all the same take no room in it, but several times this in memory."""
 
 
 def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
@@ -41,27 +42,29 @@ def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
     return said
 
 
-def make_space(said: Any) -> spaces.Space[Any]:
+def make_space(said: Any, room: list[int] | None = None) -> spaces.Space[Any]:
     """
     Make a space of its description.
 
     :param said: What ``describe_space`` gave; a file may say anything instead
+    :param room: One number: how many bytes of even bounds there may still be; it is made less
     :return: The space; ``ValueError``, ``TypeError``, ``KeyError`` or ``AssertionError`` where this describes none
     """
     kind = said["type"]
+    room = [MOST_EVEN_BYTES] if room is None else room
     if kind == "Dict":
-        parts = [(key, make_space(part)) for key, part in said["spaces"]]
+        parts = [(key, make_space(part, room)) for key, part in said["spaces"]]
         if not all(isinstance(key, str) for key, _ in parts) or len(dict(parts)) != len(parts):
             raise ValueError("the keys of a Dict space are not what they should be")
         return spaces.Dict(OrderedDict(parts))
     if kind == "MultiBinary":
         is_number = type(said["n"]) is int
-        shape = _bounded(make_shape([said["n"]] if is_number else said["n"]), 1)
+        shape = _bounded(make_shape([said["n"]] if is_number else said["n"]), 1, room)
         return spaces.MultiBinary(shape[0] if is_number else shape)
     dtype: Any = make_dtype(said["dtype"]).type
     if kind == "Box":
         shape = make_shape(said["shape"])
-        low, high = (_make_bounds(said[name], shape, np.dtype(dtype)) for name in ("low", "high"))
+        low, high = (_make_bounds(said[name], shape, np.dtype(dtype), room) for name in ("low", "high"))
         return spaces.Box(low, high, shape, dtype)
     if kind == "Discrete":
         return spaces.Discrete(from_json(said["n"]), start=from_json(said["start"]), dtype=dtype)
@@ -77,18 +80,19 @@ def _bounds(values: Any) -> Any:
     return to_json(first[0] if even else np.ascontiguousarray(values))
 
 
-def _make_bounds(said: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _make_bounds(said: Any, shape: tuple[int, ...], dtype: np.dtype[Any], room: list[int]) -> Any:
     values = from_json(said)
     if not isinstance(values, (np.ndarray, np.generic)) or values.dtype != dtype:
         raise ValueError("the bounds of a Box are not what they should be")
     if isinstance(values, np.generic):
-        return np.full(_bounded(shape, dtype.itemsize), values)
+        return np.full(_bounded(shape, dtype.itemsize, room), values)
     if values.shape != shape:
         raise ValueError(f"the bounds of a Box have shape {values.shape}, not {shape}")
     return values
 
 
-def _bounded(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    if math.prod(shape) * itemsize > _MOST_EVEN_BYTES:
-        raise ValueError(f"a space of shape {shape} is too large")
+def _bounded(shape: tuple[int, ...], itemsize: int, room: list[int]) -> tuple[int, ...]:
+    room[0] -= math.prod(shape) * itemsize
+    if room[0] < 0:
+        raise ValueError(f"a space of shape {shape} is too large, or there are too many")
     return shape

@@ -132,11 +132,7 @@ class OfflineDataset(th.utils.data.Dataset[Transition]):
             numbers = np.atleast_1d(np.asarray(index))
             if (numbers.dtype.kind not in "iu" or numbers.ndim != 1) and numbers.size:
                 raise TypeError(f"a data set is indexed by numbers, lists of numbers and slices, not by {index!r}")
-            numbers = numbers.astype(np.int64)
-            outside = (numbers < -total) | (numbers >= total)
-            if outside.any():
-                raise IndexError(f"there is no transition {numbers[outside][0]}; there are {total:,}")
-            numbers = numbers % max(total, 1)
+            numbers = _checked(numbers, total)
         rows, envs = _places(table, numbers)
         if not isinstance(index, slice) and np.ndim(index) == 0:
             return _split(read_samples(table, rows, envs))[0]
@@ -144,7 +140,7 @@ class OfflineDataset(th.utils.data.Dataset[Transition]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Transition]:
         # What a DataLoader asks for: one read for the whole batch.
-        rows, envs = _places(self._table, np.asarray(indices, np.int64) % max(len(self), 1))
+        rows, envs = _places(self._table, _checked(np.asarray(indices), len(self)))
         return _split(read_samples(self._table, rows, envs))
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
@@ -232,6 +228,15 @@ def _reopen(path: str, device: str, fingerprint: str) -> OfflineDataset:
             "transition; call refresh() there, and start the workers while nobody writes to it"
         )
     return dataset
+
+
+def _checked(numbers: npt.NDArray[Any], total: int) -> Integers:
+    """Numbers of transitions, from the end where they are negative; an error where there is none."""
+    numbers = numbers.astype(np.int64)
+    outside = (numbers < -total) | (numbers >= total)
+    if outside.any():
+        raise IndexError(f"there is no transition {numbers[outside][0]}; there are {total:,}")
+    return numbers % max(total, 1)
 
 
 def _places(table: SavedTable, numbers: Integers) -> tuple[Integers, Integers]:

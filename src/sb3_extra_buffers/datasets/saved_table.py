@@ -13,7 +13,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.preprocessing import get_action_dim, get_obs_shape
 
 from sb3_extra_buffers.compressed.files import CLASSES, Path
-from sb3_extra_buffers.compressed.saved_spaces import make_space
+from sb3_extra_buffers.compressed.saved_spaces import MOST_EVEN_BYTES, make_space
 from sb3_extra_buffers.storage._core import Table
 from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk
@@ -21,6 +21,7 @@ from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.json_values import from_json
 from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.mapped import MappedFrames, MappedRows
+from sb3_extra_buffers.storage.row_files import MOST_ROWS
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -51,18 +52,19 @@ class SavedTable:
         try:
             self._read_arguments(body)
             self._map(body)
-        except (LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError) as error:
+        except (LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError, MemoryError) as error:
             raise StorageError(
                 f"{saved.path} is damaged, or does not hold a {name}: {error!r}; load another copy of the directory"
             ) from error
 
     def _read_arguments(self, body: Mapping[str, Any]) -> None:
         said, values = body["arguments"], body["values"]
-        self.observation_space: spaces.Space[Any] = make_space(said["observation_space"])
-        self.action_space: spaces.Space[Any] = make_space(said["action_space"])
+        room = [MOST_EVEN_BYTES]
+        self.observation_space: spaces.Space[Any] = make_space(said["observation_space"], room)
+        self.action_space: spaces.Space[Any] = make_space(said["action_space"], room)
         size, n_envs = from_json(said["buffer_size"]), from_json(said["n_envs"])
         for number in (size, n_envs):
-            if type(number) is not int or not 0 < number < 1 << 48:
+            if type(number) is not int or not 0 < number < MOST_ROWS:
                 raise ValueError(f"{size!r} transitions of {n_envs!r} environments")
         self.n_envs: int = n_envs
         self.rows: int = max(size // n_envs, 1)
@@ -100,7 +102,7 @@ class SavedTable:
         if said["name"] != "rows":
             raise ValueError(f"its first columns are {said['name']!r}")
         self._rows = MappedRows(said, expected, self.saved, lock)
-        if self._rows.used != self.used:
+        if not self.used <= self._rows.used <= self.rows:  # more after a reset of a HER buffer
             raise ValueError(f"its columns have {self._rows.used} rows, not {self.used}")
         columns = [mapped.frames for mapped in self._frames.values()]
         self._table = Table(columns, self.rows, self.n_envs, lock) if columns else None

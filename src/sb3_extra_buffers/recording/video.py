@@ -111,11 +111,12 @@ def _write_mp4(path: Path, pictures: Iterator[Picture], fps: float, quality: int
     ffmpeg = need("imageio_ffmpeg", "recording", "writing an mp4")
     first = _even(next(pictures))
     height, width = first.shape[:2]
+    crf = max(1, int(51 * (1 - quality / 10)))  # 0 would be lossless, in a profile that browsers do not play
     # imageio_ffmpeg's own writer does not ask how ffmpeg ended: on a full disk it leaves half a video without a word.
     command = [
         *(ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error"),
         *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"),
-        *("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", str(int(51 * (1 - quality / 10))), str(path)),
+        *("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", str(crf), str(path)),
     ]
     with tempfile.TemporaryFile() as complaints:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints) as process:

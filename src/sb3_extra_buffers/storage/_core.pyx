@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
+# cython: language_level=3, boundscheck=False, wraparound=False
 """
 The core for Python: types, shapes, contiguity and bounds are checked here, the GIL is released, codes are raised as exceptions.
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from sb3_extra_buffers.storage._core import Mapping as MappedFile
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path, read_bytes, read_whole, write_all
+from sb3_extra_buffers.storage.disk import DISK, Disk, Handle, folder_path, read_bytes, read_whole, write_all
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.manifests import (
     MANIFEST,
     MOST_MANIFEST,
+    NotAManifestError,
     Part,
     check_parts,
     is_pack,
@@ -148,6 +149,29 @@ class SavedDirectory:
             raise DamagedFileError(f"{path} is cut short: {name} is missing; {REPAIR}")
         return data
 
+    def stored_bytes(self) -> int:
+        """
+        Count what is there, whatever the manifest says.
+
+        :return: The bytes of all packs
+        """
+        stored = 0
+        for pack in {part.pack for part in self.parts.values()}:
+            with contextlib.suppress(OSError):
+                handle, size = self.disk.open(os.path.join(self.path, pack))
+                self.disk.close(handle)
+                stored += size
+        return stored
+
+    def size_of(self, pack: str) -> int:
+        """
+        Tell the size of a pack from which something was read.
+
+        :param pack: Its name
+        :return: Bytes
+        """
+        return len(self._packs[pack])
+
     def mappings(self) -> list[MappedFile]:
         """
         List what is mapped.
@@ -187,8 +211,9 @@ class Replacement:
 
     What is new goes to packs that are synced before the manifest that names them, and the manifest is synced before it takes
     the place of the old one; packs that no manifest names any more are removed after that. So whenever a process or a machine
-    stops, one of the two states is there. A part that the old state has under the same name is the same, and is not written
-    again. A pack of which less than half still counts is written anew, so a directory takes at most twice what is in it.
+    stops, one of the two states is there. A part that the old state has under the same name is not written again, if its
+    checksum is right: what this process has neither written nor read may be damaged. A pack of which less than half still
+    counts is written anew, so a directory takes at most twice what is in it.
 
     One file for all that is new, as each one that has to be synced takes its time, whatever is in it.
 
@@ -216,12 +241,13 @@ class Replacement:
         self._pack_bytes = max(_SMALLEST_PACK, nbytes // _PACKS)
         self._parts: dict[str, Part] = {}
         self._old: dict[str, Part] = {}
+        self._unread: SavedDirectory | None = None
         self._sizes: dict[str, int] = {}
         self._has_old = self._made_folder = self._replacing = False
         self._written: list[str] = []
-        self._handle: int | None = None
+        self._handle: Handle | None = None
         self._offset = 0
-        self._lock: int | None = None
+        self._lock: Handle | None = None
         self._after, self._held = after, held
         self._there: set[str] = {_OLD}
         self._next = 1
@@ -238,7 +264,7 @@ class Replacement:
         after, self._after = self._after, None  # or each state would keep all states before it
         if after is not None:
             self._has_old, self._next = True, after._next
-            self._old, self._sizes = after._parts, dict(after._sizes)
+            self._old, self._sizes, self._there = after._parts, dict(after._sizes), after._there
             return
         try:
             self.disk.make_folder(self.path)
@@ -252,35 +278,48 @@ class Replacement:
             raise FileExistsError(f"{self.path} is not a directory; save to another path") from None
         except BlockingIOError:
             raise BlockingIOError(f"{self.path} is being written by another process or thread; wait for it") from None
-        self._has_old = MANIFEST in names
-        if self._has_old:
-            self._old = self._known_parts()
-        elif strange := sorted(name for name in names if not _is_left_over(name)):
+        strange = sorted(name for name in names if not _is_left_over(name) and name != MANIFEST)
+        if MANIFEST in names:
+            self._open_old(is_ours=not strange and any(map(is_pack, names)))
+            self._has_old = True
+        elif strange:
             raise FileExistsError(
                 f"{self.path} is not a saved buffer, and holds {strange[0]!r}; save to another path, or to an empty directory"
             )
+        self._find_names(names)
+
+    def _find_names(self, names: list[str]) -> None:
         self._there = set(names)
         self._next = 1 + max([int(name[:10]) for name in names if is_pack(name)], default=0)
 
-    def _known_parts(self) -> dict[str, Part]:
-        """Parts of the old state; none where it is damaged, as nothing of it can be trusted then."""
-        where = os.path.join(self.path, MANIFEST)
+    @classmethod
+    def of(cls, saved: SavedDirectory) -> Replacement:
+        """
+        Take what was read for what was committed: nothing of it is read again to be kept.
+
+        :param saved: A directory all of which was read, by somebody who has held its lock since
+        :return: For ``after``
+        """
+        state = cls(saved.path, disk=saved.disk)
+        state._parts = saved.parts
+        state._sizes = {part.pack: saved.size_of(part.pack) for part in saved.parts.values()}
+        state._find_names(saved.disk.names_in(saved.path))
+        return state
+
+    def _open_old(self, is_ours: bool) -> None:
+        """Know the parts of the old state; none where its manifest is damaged, as nothing of it can be trusted then."""
         try:
-            parts = check_parts(unpack_manifest(read_whole(self.disk, where, MOST_MANIFEST), where), where)
+            self._unread = SavedDirectory(self.path, self.disk)
+            self._old = self._unread.parts
+        except NotAManifestError:
+            if not is_ours:
+                raise FileExistsError(
+                    f"{self.path} holds a {MANIFEST} that is not that of a saved buffer; save to another path, or to an empty "
+                    "directory"
+                ) from None
         except StorageError as error:
             if "install a newer one" in str(error):
                 raise
-            return {}
-        self._sizes = {pack: self._size_of(pack) for pack in {part.pack for part in parts.values()}}
-        return {name: part for name, part in parts.items() if part.offset + part.size <= self._sizes[part.pack]}
-
-    def _size_of(self, pack: str) -> int:
-        try:
-            handle, size = self.disk.open(os.path.join(self.path, pack))
-        except OSError:
-            return -1
-        self.disk.close(handle)
-        return size
 
     def put(self, name: str, data: Any) -> str:
         """
@@ -293,9 +332,25 @@ class Replacement:
         size = memoryview(data).nbytes
         self.on_put(size)
         if name not in self._parts:
-            old = self._old.get(name)
-            self._parts[name] = old if old is not None and old.size == size else self._write(data, size)
+            self._parts[name] = self._old[name] if self._has(name, size) else self._write(data, size)
         return name
+
+    def _has(self, name: str, size: int) -> bool:
+        """Whether the old state has a part, undamaged."""
+        old = self._old.get(name)
+        if old is None or old.size != size:
+            return False
+        try:
+            self._check_old(name)
+        except DamagedFileError:
+            return False
+        return True
+
+    def _check_old(self, name: str) -> None:
+        if self._unread is not None:
+            self._unread.read(name)
+            pack = self._old[name].pack
+            self._sizes[pack] = self._unread.size_of(pack)
 
     def keep(self, name: str) -> str:
         """
@@ -304,6 +359,7 @@ class Replacement:
         :param name: Its name
         :return: Its name
         """
+        self._check_old(name)
         self._parts[name] = self._old[name]
         return name
 
@@ -328,8 +384,8 @@ class Replacement:
         if self._handle is not None:
             self.disk.sync(self._handle)
             self._sizes[self._written[-1]] = self._offset
-            handle, self._handle = self._handle, None
-            self.disk.close(handle)
+            self.disk.close(self._handle)
+            self._handle = None
 
     def _empty_packs(self) -> None:
         """Take what still counts out of packs most of which does not."""
@@ -351,6 +407,18 @@ class Replacement:
                         self._parts[name] = self._write(content, part.size)
             finally:
                 self.disk.close(handle)
+
+    def forget_missing(self, names: set[str]) -> bool:
+        """
+        Have the state that follows this one write anew what was in packs that somebody has removed.
+
+        :param names: What is in the directory
+        :return: Whether packs are missing
+        """
+        gone = self._sizes.keys() - names
+        if gone:
+            self._parts = {name: part for name, part in self._parts.items() if part.pack not in gone}
+        return bool(gone)
 
     def commit(self, body: Mapping[str, Any]) -> None:
         """
@@ -383,31 +451,33 @@ class Replacement:
         self.disk.replace(new, manifest)
         self.disk.sync_folder(self.path)
         self._replacing = self._made_folder = False
-        self._written, self._old = [], {}
+        self._written, self._old, self._unread, self._there = [], {}, None, {_OLD}
         self._sizes = {pack: self._sizes[pack] for pack in packs}
         with contextlib.suppress(OSError):  # the next save tries again
             self._remove([name for name in self.disk.names_in(self.path) if _is_left_over(name) and name not in places])
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if self._handle is not None:
-            with contextlib.suppress(OSError):
-                self.disk.close(self._handle)
-        if self._replacing:
-            # Nobody knows which manifest is on the disk, so the packs of both stay. What can be seen is the old one.
-            with contextlib.suppress(OSError):
-                if self._has_old:
-                    self.disk.replace(os.path.join(self.path, _OLD), os.path.join(self.path, MANIFEST))
-                else:
-                    self.disk.remove(os.path.join(self.path, MANIFEST))
-        elif error is not None:
-            self._remove([*self._written, *([_OLD] if _NEW in self._written else [])])
-            if self._made_folder:
+        try:
+            if self._handle is not None:
                 with contextlib.suppress(OSError):
-                    self.disk.remove_folder(self.path)
-        if self._lock is not None:
-            with contextlib.suppress(OSError):
-                self.disk.close(self._lock)
-            self._lock = None
+                    self.disk.close(self._handle)
+            if self._replacing:
+                # Nobody knows which manifest is on the disk, so the packs of both stay. What can be seen is the old one.
+                with contextlib.suppress(OSError):
+                    if self._has_old:
+                        self.disk.replace(os.path.join(self.path, _OLD), os.path.join(self.path, MANIFEST))
+                    else:
+                        self.disk.remove(os.path.join(self.path, MANIFEST))
+            elif error is not None:
+                self._remove([*self._written, *([_OLD] if _NEW in self._written else [])])
+                if self._made_folder:
+                    with contextlib.suppress(OSError):
+                        self.disk.remove_folder(self.path)
+        finally:
+            if self._lock is not None:
+                with contextlib.suppress(OSError):
+                    self.disk.close(self._lock)
+                self._lock = None
         if isinstance(error, OSError) and error.errno is not None:
             stays = "what was saved there before is still there" if self._has_old else "nothing was saved"
             raise OSError(error.errno, f"saving failed: {error.strerror}; {stays}", self.path) from error

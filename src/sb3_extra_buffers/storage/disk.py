@@ -7,6 +7,8 @@ import errno
 import mmap
 import os
 import stat
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from sb3_extra_buffers.storage._core import Mapping
@@ -19,9 +21,62 @@ except ImportError:  # Windows
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL, errno.ENOSYS}
 
 
+class Handle:
+    """
+    An open file or folder, which is closed once nothing refers to it.
+
+    Between two instructions there may be Ctrl-C. So a number is taken and noted in one call, and taken out and closed in one
+    call: there is no instruction at which a file is open, and nothing knows its number.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+
+    @classmethod
+    def of(cls, path: str, flags: int) -> Handle:
+        """
+        Open a file.
+
+        :param path: Its name
+        :param flags: As for ``os.open``
+        :return: The handle
+        """
+        handle = cls()
+        handle.open(path, flags)
+        return handle
+
+    def open(self, path: str, flags: int) -> None:
+        """
+        Open a file.
+
+        :param path: Its name
+        :param flags: As for ``os.open``
+        """
+        self._numbers.extend(map(os.open, (path,), (flags,), (0o666,)))
+
+    def fileno(self) -> int:
+        """
+        Tell what the system calls it.
+
+        :return: A number
+        """
+        return self._numbers[0]
+
+    def close(self, close: Callable[[int], None] = os.close) -> None:
+        """
+        Close it, unless it is closed.
+
+        :param close: What does it, even at the end of the interpreter
+        """
+        with contextlib.suppress(IndexError, AttributeError):  # it is closed, or was never made
+            next(map(close, iter(self._numbers.pop, None)))
+
+    __del__ = close
+
+
 class Disk:
     """
-    The file calls that durable things are made of. A handle is a number; names are paths.
+    The file calls that durable things are made of. Names are paths.
 
     All of them raise ``OSError``, and none of them tries again.
     """
@@ -42,6 +97,16 @@ class Disk:
         """
         os.rmdir(path)
 
+    def identity(self, path: str) -> Any:
+        """
+        Tell a folder from one that takes its place later.
+
+        :param path: Its name
+        :return: What no other folder gives
+        """
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+
     def names_in(self, path: str) -> list[str]:
         """
         List a folder.
@@ -51,30 +116,30 @@ class Disk:
         """
         return os.listdir(path)
 
-    def create(self, path: str) -> int:
+    def create(self, path: str) -> Handle:
         """
         Make a file where there is nothing, to be written.
 
         :param path: Its name
         :return: A handle
         """
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
+        return Handle.of(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS)
 
-    def open(self, path: str) -> tuple[int, int]:
+    def open(self, path: str) -> tuple[Handle, int]:
         """
         Open a file to be read. What is not a file, such as a link or a pipe, is refused.
 
         :param path: Its name
         :return: A handle and the number of its bytes
         """
-        handle = os.open(path, os.O_RDONLY | _FLAGS | getattr(os, "O_NONBLOCK", 0))
-        status = os.fstat(handle)
+        handle = Handle.of(path, os.O_RDONLY | _FLAGS | getattr(os, "O_NONBLOCK", 0))
+        status = os.fstat(handle.fileno())
         if not stat.S_ISREG(status.st_mode):
-            os.close(handle)
+            handle.close()
             raise OSError(errno.EINVAL, "not a file", path)
         return handle, status.st_size
 
-    def write(self, handle: int, data: Any) -> int:
+    def write(self, handle: Handle, data: Any) -> int:
         """
         Write some bytes.
 
@@ -82,9 +147,9 @@ class Disk:
         :param data: The bytes
         :return: How many of them were written
         """
-        return os.write(handle, data)
+        return os.write(handle.fileno(), data)
 
-    def read(self, handle: int, size: int) -> bytes:
+    def read(self, handle: Handle, size: int) -> bytes:
         """
         Read some bytes.
 
@@ -92,9 +157,9 @@ class Disk:
         :param size: How many, at most
         :return: The bytes; none at the end
         """
-        return os.read(handle, size)
+        return os.read(handle.fileno(), size)
 
-    def map(self, handle: int, size: int) -> Any:
+    def map(self, handle: Handle, size: int) -> Any:
         """
         Map a file to memory.
 
@@ -102,9 +167,9 @@ class Disk:
         :param size: Its size, at least 1
         :return: Memory to be read; it stays when the handle is closed
         """
-        return Mapping(handle, size)
+        return Mapping(handle.fileno(), size)
 
-    def read_at(self, handle: int, offset: int, size: int) -> bytes:
+    def read_at(self, handle: Handle, offset: int, size: int) -> bytes:
         """
         Read some bytes from a place.
 
@@ -113,8 +178,8 @@ class Disk:
         :param size: How many, at most
         :return: The bytes; none at the end
         """
-        os.lseek(handle, offset, os.SEEK_SET)
-        return os.read(handle, size)
+        os.lseek(handle.fileno(), offset, os.SEEK_SET)
+        return os.read(handle.fileno(), size)
 
     def open_counter(self, path: str) -> Any:
         """
@@ -123,37 +188,37 @@ class Disk:
         :param path: Its name; it is made if it is not there, with a number below 0
         :return: Memory for a number of 8 bytes, little endian
         """
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
+        handle = Handle.of(path, os.O_RDWR | os.O_CREAT | _FLAGS)
         try:
-            status = os.fstat(handle)
+            number = handle.fileno()
+            status = os.fstat(number)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a file", path)
             if status.st_size != 8:
-                os.ftruncate(handle, 0)
-                os.write(handle, b"\xff" * 8)
-            return mmap.mmap(handle, 8)
+                os.ftruncate(number, 0)
+                os.write(number, b"\xff" * 8)
+            return mmap.mmap(number, 8)
         finally:
-            os.close(handle)
+            handle.close()
 
-    def sync(self, handle: int) -> None:
+    def sync(self, handle: Handle) -> None:
         """
         Wait until all that was written to a file is on the disk.
 
         :param handle: Of a file
         """
         if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves it to the drive
-            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            fcntl.fcntl(handle.fileno(), fcntl.F_FULLFSYNC)
         else:
-            os.fsync(handle)
+            os.fsync(handle.fileno())
 
-    def close(self, handle: int) -> None:
+    def close(self, handle: Handle) -> None:
         """
         Close a file.
 
         :param handle: Of a file, or of a lock
         """
-        _locks.discard(handle)
-        os.close(handle)
+        handle.close()
 
     def sync_folder(self, path: str) -> None:
         """
@@ -163,14 +228,14 @@ class Disk:
         """
         if os.name != "posix":
             return  # Windows does not open folders, and needs no such thing
-        handle = os.open(path, os.O_RDONLY | _FOLDER_FLAGS)
+        handle = Handle.of(path, os.O_RDONLY | _FOLDER_FLAGS)
         try:
-            os.fsync(handle)
+            os.fsync(handle.fileno())
         except OSError as error:
             if error.errno != errno.EINVAL:  # some network file systems do not sync folders
                 raise
         finally:
-            os.close(handle)
+            handle.close()
 
     def replace(self, path: str, target: str) -> None:
         """
@@ -198,7 +263,7 @@ class Disk:
         """
         os.unlink(path)
 
-    def lock(self, path: str) -> int | None:
+    def lock(self, path: str) -> Handle | None:
         """
         Be the only one to change a folder. A process that dies holds no lock.
 
@@ -207,27 +272,27 @@ class Disk:
         """
         if fcntl is None:
             return None
-        handle = os.open(path, os.O_RDONLY | _FOLDER_FLAGS)
+        handle = Handle()
+        _locks.add(handle)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            if error.errno in _NO_LOCKS:
+            handle.open(path, os.O_RDONLY | _FOLDER_FLAGS)
+            fcntl.flock(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BaseException as error:  # a traceback would keep the handle
+            handle.close()
+            if isinstance(error, OSError) and error.errno in _NO_LOCKS:
                 return None
             raise
-        _locks.add(handle)
-        return handle
 
 
-_locks: set[int] = set()
+_locks: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 def _leave_locks_to_parent() -> None:
     """In a forked child: a lock is held until the last handle of it is closed, and a child may outlive its parent."""
-    for handle in _locks:
+    for handle in list(_locks):
         with contextlib.suppress(OSError):
-            os.close(handle)
-    _locks.clear()
+            handle.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -240,7 +305,7 @@ DISK = Disk()
 """The disk of this machine."""
 
 
-def write_all(disk: Disk, handle: int, data: Any) -> None:
+def write_all(disk: Disk, handle: Handle, data: Any) -> None:
     """
     Write to a file, however little of it the system takes at a time.
 
@@ -285,7 +350,7 @@ def read_whole(disk: Disk, path: str, most: int) -> bytes:
         disk.close(handle)
 
 
-def read_bytes(disk: Disk, handle: int, size: int, offset: int | None = None) -> bytes:
+def read_bytes(disk: Disk, handle: Handle, size: int, offset: int | None = None) -> bytes:
     """
     Read from a file that is open.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sb3_extra_buffers.storage._core import checksum
@@ -20,6 +20,10 @@ _END = re.compile(rb',"checksum":"([0-9a-f]{8})"\}\n')
 _END_BYTES = len(b',"checksum":"00000000"}\n')
 MOST_MANIFEST = 1 << 28
 """Bytes that it may have."""
+
+
+class NotAManifestError(StorageError):
+    """A file is no manifest of ours, or the beginning of one is damaged."""
 
 
 class Part(NamedTuple):
@@ -52,7 +56,9 @@ def unpack_manifest(data: bytes, where: str) -> dict[str, Any]:
     :return: What it says; magic, version and checksum are right, the rest may be anything
     """
     if b'"magic":"%s"' % _MAGIC.encode() not in data[:64]:
-        raise StorageError(f"{where} is not the manifest of a saved buffer, or is damaged; load another copy of the directory")
+        raise NotAManifestError(
+            f"{where} is not the manifest of a saved buffer, or is damaged; load another copy of the directory"
+        )
     end = _END.fullmatch(data[-_END_BYTES:])
     if end is None or int(end[1], 16) != checksum(data[:-_END_BYTES]):
         raise StorageError(f"{where} is damaged: its checksum is wrong; load another copy of the directory")
@@ -99,8 +105,19 @@ def check_parts(body: Mapping[str, Any], where: str) -> dict[str, Part]:
                 break
             found[name] = Part(packs[place], offset, size, expected)
         else:
-            return found
+            if not _overlap(found.values()):
+                return found
     raise StorageError(f"{where} is damaged: it does not say what is where; load another copy of the directory")
+
+
+def _overlap(parts: Iterable[Part]) -> bool:
+    """Whether some bytes would be there several times."""
+    before = Part("", 0, 0, 0)
+    for part in sorted(parts):
+        if part.size and part.pack == before.pack and part.offset < before.offset + before.size:
+            return True
+        before = part if part.size else before
+    return False
 
 
 def is_pack(name: Any) -> bool:

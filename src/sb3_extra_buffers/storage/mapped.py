@@ -98,6 +98,8 @@ class MappedRows:
                     raise ValueError(f"{number!r} is not a number of rows")
             if not isinstance(self._names, list) or not piece_rows or len(self._names) != -(-self.used // piece_rows):
                 raise ValueError(f"{self.used} rows in pieces of {piece_rows} do not fit")
+            if len(set(self._names)) != len(self._names):
+                raise ValueError("a piece is there twice")
             self._cells = {name: (place, dtype, shape[2:]) for place, (name, (dtype, shape)) in enumerate(members.items())}
             n_envs = next(iter(members.values()))[1][1]
             cell_bytes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for _, dtype, shape in self._cells.values()]

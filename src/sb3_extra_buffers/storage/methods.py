@@ -107,7 +107,7 @@ class CoderSpec:
 
     def check(self) -> None:
         """Raise at once what making a coder would raise later."""
-        self.codecs()
+        self.__dict__["_checked"] = self._make_codecs()  # for the first column: what is missing is warned of once
 
     @property
     def references(self) -> bool:
@@ -127,6 +127,9 @@ class CoderSpec:
 
         :return: The one for single frames, and the one behind references, over whole groups
         """
+        return self.__dict__.pop("_checked", None) or self._make_codecs()
+
+    def _make_codecs(self) -> tuple[Codec, Codec | None]:
         name, level = parse_any_method(self.method)
         if not is_reference_method(name):
             return self._codec(self.method, self.compression_kwargs), None
@@ -134,8 +137,8 @@ class CoderSpec:
         plain = make_codec(options.pop("fallback", self.fallback), self.elem_type, self.runs_type)
         if name == DELTA:
             if level is not None or options:
-                given = [*(["a level"] if level is not None else []), *options]
-                raise ValueError(f"{name!r} takes no {', '.join(given)}; its only option is 'fallback', a method name")
+                given = [*(["level"] if level is not None else []), *options]
+                raise ValueError(f"{name!r} takes no {', no '.join(given)}; its only option is 'fallback', a method name")
             return plain, None
         if name == DENSE and level is None and "compresslevel" not in options:
             level = _DENSE_LEVEL

@@ -16,6 +16,9 @@ from sb3_extra_buffers.storage.json_values import from_json, to_json
 
 Array = npt.NDArray[Any]
 
+MOST_ROWS = 1 << 36
+"""That a file may ask for."""
+
 _PIECE_BYTES = 1 << 16
 _MOST_PIECES = 512
 _INFO_BYTES = 64  # what is reckoned for a dict
@@ -113,6 +116,8 @@ def load_rows(said: Any, arrays: Mapping[str, Array], saved: SavedDirectory, los
                 raise ValueError(f"{number!r} is not a number of rows")
         if used > rows or not piece_rows or not isinstance(pieces, list) or len(pieces) != -(-used // piece_rows):
             raise ValueError(f"{used} of {rows} rows in files of {piece_rows} do not fit")
+        if len(set(pieces)) != len(pieces):
+            raise ValueError("a piece is there twice")
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{saved.path} is damaged: {said['name']!r} does not fit: {error}; load another copy") from error
     for number, name in enumerate(pieces):

@@ -39,6 +39,10 @@ class ValidSlots:
             if first < stop:
                 self._changed[first * self._width // BLOCK : (stop * self._width - 1) // BLOCK + 1] = True
 
+    def mark_unchanged(self) -> None:
+        """Take back all marks since ``count`` was called last."""
+        self._changed[:] = False
+
     def count(self) -> int:
         """
         Count the slots.

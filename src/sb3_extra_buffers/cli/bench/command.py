@@ -33,6 +33,10 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         "--stack", type=whole_number(1, 64), metavar="N", help="frames per observation (default: 4 for Atari, else 1)"
     )
     parser.add_argument(
+        "--rgb", action="store_true",
+        help="play an Atari game in colour, 210x160, not as SB3 preprocesses it (the default stack is then 1)",
+    )  # fmt: skip
+    parser.add_argument(
         "--seed", type=whole_number(0, 2**31), default=0, metavar="N", help="seed for the environments and the actions"
     )
 
@@ -107,13 +111,14 @@ def find_source(options: argparse.Namespace) -> Source:
 
     hush()
     path = Path(options.source)
-    if path.is_file():
+    # Names of environments have no suffix: a file without one is meant only if it begins as a recording does.
+    if path.is_file() and (path.suffix or path.open("rb").read(2) == b"PK"):
         return Source(Environments(path.name, 1, options.stack), path)
-    if path.suffix == ".rec" or path.is_dir():
+    if path.suffix == ".rec":
         raise UsageError(f"there is no recording {path}")
     env_id = find_environment(options.source)
-    stack = options.stack if options.stack is not None else default_stack(env_id)
-    return Source(Environments(env_id, options.n_envs, stack, options.seed))
+    stack = options.stack if options.stack is not None or options.rgb else default_stack(env_id)
+    return Source(Environments(env_id, options.n_envs, stack, options.seed, options.rgb))
 
 
 def choose_size(size: int | None, source: Source) -> int:

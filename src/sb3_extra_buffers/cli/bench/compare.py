@@ -57,6 +57,7 @@ class Results:
     :param spaces: Observation and action space, written out
     :param sb3: Figures of SB3's own buffer
     :param ours: Figures of compressed ones
+    :param other_cores: How many cores other programs had meanwhile
     """
 
     source: Source
@@ -65,6 +66,7 @@ class Results:
     spaces: tuple[str, str]
     sb3: Measured
     ours: Sequence[Measured]
+    other_cores: float = 0.0
 
     def identical(self, measured: Measured) -> bool:
         """
@@ -103,6 +105,7 @@ class Results:
             "raw_bytes_per_transition": self.raw_bytes,
             "observation_space": self.spaces[0],
             "action_space": self.spaces[1],
+            "other_cores": self.other_cores,
             "sb3": figures(self.sb3),
             "methods": {str(measured.method): figures(measured) for measured in self.ours},
             "made_with": versions(),
@@ -122,6 +125,7 @@ def compare(source: Source, size: int, methods: Sequence[str], console: Any) -> 
     :return: The figures, and what was played
     """
     from sb3_extra_buffers.cli.children import Call, run_in_children
+    from sb3_extra_buffers.cli.load import Load
     from sb3_extra_buffers.cli.measuring import measure, rows_to_add
     from sb3_extra_buffers.cli.played import observation_bytes, play, replay_recording
 
@@ -132,6 +136,7 @@ def compare(source: Source, size: int, methods: Sequence[str], console: Any) -> 
     stages = [Stage(f"{verb} {source.title}", rows * n_envs, "transitions")]
     stages += [Stage(f"Measure {name}", played_rows * n_envs, "transitions") for name in ("SB3's buffer", *methods)]
     figures: list[Measured] = []
+    load = Load()
     with show_stages(console, stages) as shown:
         if source.recording is None:
             call = Call(play, (source.environments, rows), shown.begin(0))
@@ -145,4 +150,5 @@ def compare(source: Source, size: int, methods: Sequence[str], console: Any) -> 
             shown.end(number)
     spaces = (str(played.observation_space), str(played.action_space))
     raw_bytes = 2 * observation_bytes(played.observation_space)
-    return Results(source, played.transitions, raw_bytes, spaces, figures[0], figures[1:]), played
+    other_cores = load.other_cores()
+    return Results(source, played.transitions, raw_bytes, spaces, figures[0], figures[1:], other_cores), played

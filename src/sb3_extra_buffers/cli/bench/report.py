@@ -9,6 +9,7 @@ from rich.text import Text
 
 from sb3_extra_buffers.cli.bench.compare import Results
 from sb3_extra_buffers.cli.formatting import format_bytes
+from sb3_extra_buffers.cli.load import busy_warning
 from sb3_extra_buffers.cli.measuring import BATCH_SIZE, Measured
 
 
@@ -97,6 +98,8 @@ def print_report(console: Console, results: Results) -> None:
     steps = results.source.recorded_steps
     if steps and results.transitions > steps:
         lines.append(f"The recording has {steps:,} steps, so it was read {results.transitions / steps:.1f} times over.")
+    if warning := busy_warning(results.other_cores):
+        lines.append(warning)
     if results.raw_bytes < 2 * 512:
         lines.append(
             f"An observation takes only {results.raw_bytes // 2} bytes here: compressed buffers store "

@@ -145,6 +145,7 @@ def compare(plan: Plan, compressed_class: type[ReplayBuffer], console: Any) -> C
     from sb3_extra_buffers.cli.children import Call, run_in_children
     from sb3_extra_buffers.cli.demo.tasks import fill, train
     from sb3_extra_buffers.cli.games import game_title
+    from sb3_extra_buffers.cli.load import Load
     from sb3_extra_buffers.cli.progress import Stage, show_stages
 
     buffers: list[tuple[type[ReplayBuffer], dict[str, Any]]] = [
@@ -153,24 +154,26 @@ def compare(plan: Plan, compressed_class: type[ReplayBuffer], console: Any) -> C
     ]
     # One stage for both sides, which are done at the same time: a time of each would read as that of its buffer.
     stages = [
-        Stage(f"Play {game_title(plan.env_id)} into SB3's buffer and ours, by turns", 2 * plan.played, "transitions"),
-        Stage("Train DQN with SB3's buffer and ours, side by side", 2 * plan.train_steps, "steps"),
+        Stage(f"Play {game_title(plan.env_id)} into SB3's buffer and ours, by turns", plan.transitions, "transitions"),
+        Stage("Train DQN with SB3's buffer and ours, side by side", plan.train_steps, "steps"),
     ]
     with show_stages(console, stages) as shown:
 
-        def run_both(number: int, task: Callable[..., Any], in_turns: bool) -> list[Any]:
+        def run_both(number: int, task: Callable[..., Any], of_each: int, in_turns: bool) -> list[Any]:
             report, done = shown.begin(number), [0, 0]
 
             def report_side(side: int, count: int) -> None:
                 done[side] = count
-                report(sum(done))
+                report(stages[number].total * sum(done) // (2 * of_each))
 
             calls = [Call(task, (plan, *buffers[side]), partial(report_side, side)) for side in (0, 1)]
             return run_in_children(*calls, in_turns=in_turns)
 
         # What is timed takes turns, so that each has the machine to itself; of training only the weights count.
-        fillings = run_both(0, fill, in_turns=True)
+        load = Load()
+        theirs, ours = run_both(0, fill, plan.played, in_turns=True)
+        other_cores = load.other_cores()
         shown.end(0)
-        trainings = run_both(1, train, in_turns=False)
+        their_training, our_training = run_both(1, train, plan.train_steps, in_turns=False)
         shown.end(1)
-    return Comparison(plan, *fillings, *trainings)
+    return Comparison(plan, theirs, ours, their_training, our_training, other_cores)

@@ -47,7 +47,7 @@ class Plan:
     @property
     def rows_played(self) -> int:
         """A quarter more than fits, so that a full ring is measured too."""
-        return self.rows + self.rows // 4
+        return self.rows + max(1, self.rows // 4)
 
     @property
     def played(self) -> int:
@@ -112,6 +112,7 @@ class Comparison:
     :param our_filling: Filling ours
     :param sb3_training: Training with SB3's buffer
     :param our_training: Training with ours
+    :param other_cores: How many cores other programs had while buffers were filled and sampled from
     """
 
     plan: Plan
@@ -119,6 +120,7 @@ class Comparison:
     our_filling: Filling
     sb3_training: Training
     our_training: Training
+    other_cores: float = 0.0
 
     @property
     def same_game(self) -> bool:
@@ -186,6 +188,7 @@ class Comparison:
                 "samples_identical": self.samples_identical,
                 "weights_identical": self.weights_identical,
             },
+            "other_cores": self.other_cores,
             "sb3": {"filling": asdict(self.sb3_filling), "training": asdict(self.sb3_training)},
             "compressed": {"filling": asdict(self.our_filling), "training": asdict(self.our_training)},
             "made_with": versions(),

@@ -10,6 +10,7 @@ from rich.text import Text
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, Comparison
 from sb3_extra_buffers.cli.formatting import format_bytes
 from sb3_extra_buffers.cli.games import game_title
+from sb3_extra_buffers.cli.load import busy_warning
 from sb3_extra_buffers.cli.memory import machine_bytes
 
 _WORTH_TELLING = 5_000_000
@@ -44,7 +45,7 @@ def make_table(comparison: Comparison) -> Table:
     table.add_column("compressed", justify="right")
     table.add_column("compared")
 
-    table.add_row("transitions played", f"{plan.played:,}", f"{plan.played:,}", _verdict(comparison.same_game))
+    table.add_row("transitions", f"{plan.transitions:,}", f"{plan.transitions:,}", _verdict(comparison.same_game))
     table.add_row(
         "memory of the buffer",
         format_bytes(theirs.memory_bytes),
@@ -92,6 +93,8 @@ def notes(comparison: Comparison) -> list[str]:
             "Libraries: what the first use of each buffer loads on top of SB3 and torch. Ours takes "
             f"{format_bytes(start_up)} more, however large the buffer is."
         )
+    if warning := busy_warning(comparison.other_cores):
+        lines.append(warning)
     return lines
 
 

@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecTransposeIm
 
 from sb3_extra_buffers.cli.children import Report
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, FRAME_STACK, Filling, Plan, Training
+from sb3_extra_buffers.cli.environments import atari_options, find_environment
 from sb3_extra_buffers.cli.measuring import batch_digest, hash_array, median_microseconds, use_one_thread
 from sb3_extra_buffers.cli.memory import resident_bytes, resident_bytes_after_release
 from sb3_extra_buffers.cli.silence import hush
@@ -46,7 +47,9 @@ class _Transition(NamedTuple):
 
 def _make_games(plan: Plan) -> VecEnv:
     # Not in processes of their own: those would compete for the cores while we measure.
-    games = make_env(plan.env_id, plan.n_envs, DummyVecEnv, framestack=FRAME_STACK, seed=plan.seed)
+    find_environment(plan.env_id)  # makes the games known in this process
+    options = atari_options(plan.env_id)
+    games = make_env(plan.env_id, plan.n_envs, DummyVecEnv, framestack=FRAME_STACK, seed=plan.seed, **options)
     return VecTransposeImage(games)  # as SB3's algorithms hand observations to a buffer
 
 
@@ -113,6 +116,7 @@ def fill(plan: Plan, buffer_class: type[ReplayBuffer], buffer_kwargs: dict[str, 
         start = time.perf_counter_ns()
         buffer.sample(BATCH_SIZE)
         sample_times.append(time.perf_counter_ns() - start)
+        report(plan.played)  # the other side may have its turn
     games.close()
     return Filling(
         played_digest=played.hexdigest(),

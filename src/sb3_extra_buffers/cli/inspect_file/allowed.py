@@ -289,7 +289,11 @@ CALLS: dict[Key, Callable[[tuple[Any, ...]], bool]] = {
 for _core in ("numpy.core", "numpy._core"):
     CALLS[f"{_core}.multiarray", "_reconstruct"] = _matches(_named((("numpy", "ndarray"),)), _is_shape, is_bytes)
     CALLS[f"{_core}.multiarray", "scalar"] = _matches(_is_number_type, is_bytes)
-    CALLS[f"{_core}.numeric", "_frombuffer"] = _matches(is_bytes, _is_number_type, _is_shape, _one_of("C", "F", "A", "K"))
+    _flat = (is_bytes, _is_number_type, _is_shape, _one_of("C", "F", "A", "K"))
+    # Since NumPy 2.4, the order of the axes of a transposed array may follow.
+    CALLS[f"{_core}.numeric", "_frombuffer"] = _any_of(
+        _matches(*_flat), _matches(*_flat, lambda axes: axes is None or _is_shape(axes))
+    )
 _ARRAYS = tuple(key for key in CALLS if key[1] == "_reconstruct")
 
 # Of those, classes, and a function that only makes generators of random numbers: these may be handed on.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sb3_extra_buffers.cli.environments import Environments, is_atari
+from sb3_extra_buffers.cli.environments import Environments, atari_options, is_atari
 from sb3_extra_buffers.cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,12 +74,18 @@ def write_script(
     atari = is_atari(environments.env_id)
     theirs = [f"from stable_baselines3 import {algorithm}"]
     ours = [] if method is None else [f"from sb3_extra_buffers.compressed import {buffer}"]
-    if atari:
+    if atari and not environments.rgb:
         ours.append("from sb3_extra_buffers.training_utils import make_env")
-        make = [f"env = make_env({environments.env_id!r}, n_envs={n_envs}, framestack={stack})".replace("'", '"')]
+        options = "".join(f", {name}={value}" for name, value in atari_options(environments.env_id).items())
+        make = [f'env = make_env("{environments.env_id}", n_envs={n_envs}, framestack={stack}{options})']
     else:
         theirs.append("from stable_baselines3.common.env_util import make_vec_env")
-        make = [f'env = make_vec_env("{environments.env_id}", n_envs={n_envs})']
+        frames = atari_options(environments.env_id, rgb=True) if atari else {}
+        options = f', env_kwargs={{"frameskip": {frames["frameskip"]}}}' if frames else ""
+        make = [f'env = make_vec_env("{environments.env_id}", n_envs={n_envs}{options})']
+        if atari:
+            theirs.insert(0, "import ale_py\nimport gymnasium as gym")
+            make.insert(0, "gym.register_envs(ale_py)")
         if stack > 1:
             theirs.append("from stable_baselines3.common.vec_env import VecFrameStack")
             make.append(f"env = VecFrameStack(env, {stack})")

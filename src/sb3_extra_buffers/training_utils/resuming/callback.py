@@ -22,6 +22,7 @@ from sb3_extra_buffers.training_utils.resuming.moments import (
     AT_END,
     AT_ROLLOUT,
     CUT_SHORT,
+    DAMAGED,
     RESUMED,
     RUNS,
     go_on,
@@ -79,10 +80,10 @@ class ResumableCheckpoint(BaseCallback):
                 f"the replay buffer is a {type(buffer).__name__}, of which only a pickle could be made; give the model a "
                 "compressed one, such as replay_buffer_class=CompressedReplayBuffer"
             )
-        if self._folder is None:
-            folder = CheckpointFolder(self.path, self.keep, self._disk)
-            folder.open()
-            self._folder = folder
+        self._close()
+        folder = CheckpointFolder(self.path, self.keep, self._disk, DAMAGED.get(model, frozenset()))
+        folder.open()
+        self._folder = folder
         if not os.access(self.path, os.W_OK | os.X_OK):  # or the run would learn of it with its first checkpoint
             self._close()
             raise PermissionError(errno.EACCES, "checkpoints cannot be written to this folder; choose another", self.path)

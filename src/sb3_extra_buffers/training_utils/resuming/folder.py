@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from sb3_extra_buffers.compressed.file_saving import Moment
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.disk import DISK, Disk, read_whole, write_all
+from sb3_extra_buffers.storage.disk import DISK, Disk, Handle, read_whole, write_all
 from sb3_extra_buffers.storage.manifests import pack_manifest, unpack_manifest
 
 MODEL, STATE, BUFFER = "model.zip", "state.json", "buffer.sb3x"
@@ -128,11 +128,12 @@ class CheckpointFolder:
     :param path: The folder; it is made if it is not there
     :param keep: How many checkpoints to keep
     :param disk: The disk that it is on
+    :param damaged: Checkpoints that cannot be read, as paths without links; they are not counted
     """
 
-    def __init__(self, path: str, keep: int, disk: Disk = DISK) -> None:
-        self.path, self.keep, self.disk = path, keep, disk
-        self._lock: int | None = None
+    def __init__(self, path: str, keep: int, disk: Disk = DISK, damaged: frozenset[str] = frozenset()) -> None:
+        self.path, self.keep, self.disk, self._damaged = path, keep, disk, damaged
+        self._lock: Handle | None = None
         self.is_open = False
         """Whether checkpoints may be written now."""
         self._writing = threading.Lock()
@@ -142,24 +143,26 @@ class CheckpointFolder:
         """Become the one that writes, and clear away what was never finished."""
         self._make_folders(os.path.abspath(self.path))
         for other in list(_OPEN):  # of a training in this process that has ended with an error, and was left behind
-            if other.disk is self.disk and os.path.abspath(other.path) == os.path.abspath(self.path):
+            if other.disk is self.disk and os.path.realpath(other.path) == os.path.realpath(self.path):
                 other.close()
         try:
             self._lock = self.disk.lock(self.path)
             self.disk.names_in(self.path)
-        except NotADirectoryError:
+            self.is_open = True
+            complete = {checkpoint.number for checkpoint in checkpoints_in(self.path, self.disk)}
+            for checkpoint in _all_in(self.path, self.disk):
+                if checkpoint.number not in complete:
+                    with contextlib.suppress(NotADirectoryError):  # somebody's file
+                        self._clear(checkpoint.path)
+        except BaseException as error:
             self._leave()
-            raise FileExistsError(f"{self.path} is not a folder; checkpoints need one of their own") from None
-        except BlockingIOError:
-            raise BlockingIOError(
-                f"another process writes checkpoints to {self.path}; stop it, or use another folder"
-            ) from None
-        self.is_open = True
-        complete = {checkpoint.number for checkpoint in checkpoints_in(self.path, self.disk)}
-        for checkpoint in _all_in(self.path, self.disk):
-            if checkpoint.number not in complete:
-                with contextlib.suppress(NotADirectoryError):  # somebody's file
-                    self._clear(checkpoint.path)
+            if isinstance(error, NotADirectoryError):
+                raise FileExistsError(f"{self.path} is not a folder; checkpoints need one of their own") from None
+            if isinstance(error, BlockingIOError):
+                raise BlockingIOError(
+                    f"another process writes checkpoints to {self.path}; stop it, or use another folder"
+                ) from None
+            raise
 
     def _make_folders(self, path: str) -> None:
         try:
@@ -197,20 +200,29 @@ class CheckpointFolder:
             return self._write(said, contents, buffer)
 
     def _write(self, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None) -> int:
-        before = checkpoints_in(self.path, self.disk)
+        before = next((checkpoint.path for checkpoint, is_good in self._checkpoints() if is_good), None)
         number = 1 + max([checkpoint.number for checkpoint in _all_in(self.path, self.disk)], default=0)
         path = os.path.join(self.path, f"checkpoint-{number:06d}")
         self.disk.make_folder(path)
         try:
-            written = self._fill(path, said, contents, buffer, before[0].path if before else None)
+            written = self._fill(path, said, contents, buffer, before)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._clear(path)
             raise
         with contextlib.suppress(OSError):  # one too many does no harm, and the next one tries again
-            for checkpoint in checkpoints_in(self.path, self.disk)[self.keep :]:
-                self._clear(checkpoint.path)
+            kept = 0
+            for checkpoint, is_good in self._checkpoints():
+                if kept == self.keep:
+                    self._clear(checkpoint.path)
+                else:
+                    kept += is_good
         return written
+
+    def _checkpoints(self) -> list[tuple[Checkpoint, bool]]:
+        """Complete ones, the newest one first, and whether they can be read as far as is known."""
+        found = checkpoints_in(self.path, self.disk)
+        return [(checkpoint, os.path.realpath(checkpoint.path) not in self._damaged) for checkpoint in found]
 
     def _fill(
         self, path: str, said: Mapping[str, Any], contents: Mapping[str, bytes], buffer: Moment | None, before: str | None

@@ -40,6 +40,8 @@ class Resumed(NamedTuple):
 # Kept beside the models: what a model holds itself would be saved with it. They are compared by identity, as SB3's are.
 RUNS: weakref.WeakKeyDictionary[BaseAlgorithm, str] = weakref.WeakKeyDictionary()
 """The run that a model belongs to; checkpoints of two runs are never mixed."""
+DAMAGED: weakref.WeakKeyDictionary[BaseAlgorithm, frozenset[str]] = weakref.WeakKeyDictionary()
+"""Checkpoints that could not be read when a model was resumed from an older one: paths without links."""
 RESUMED: weakref.WeakKeyDictionary[BaseAlgorithm, Resumed] = weakref.WeakKeyDictionary()
 
 

@@ -31,7 +31,7 @@ from sb3_extra_buffers.training_utils.resuming.folder import (
     told_apart,
 )
 from sb3_extra_buffers.training_utils.resuming.models import find_algorithm, put_back_early
-from sb3_extra_buffers.training_utils.resuming.moments import CUT_SHORT, RESUMED, RUNS, VERSIONS, Resumed
+from sb3_extra_buffers.training_utils.resuming.moments import CUT_SHORT, DAMAGED, RESUMED, RUNS, VERSIONS, Resumed
 from sb3_extra_buffers.training_utils.resuming.randomness import put_back_randomness
 from sb3_extra_buffers.training_utils.resuming.values import values_from_bytes
 
@@ -70,23 +70,25 @@ def resume(
     found = checkpoints_in(path)
     if not found:
         raise FileNotFoundError(f"there is no complete checkpoint in {path}; start the run anew")
-    errors = []
+    errors: dict[str, StorageError] = {}
     for checkpoint in found:
         try:
             model = _load(checkpoint, env, algorithm, device, custom_objects)
         except NewerFormatError:
             raise
         except StorageError as error:
-            errors.append(error)
+            errors[os.path.realpath(checkpoint.path)] = error
             continue
         if errors:
+            DAMAGED[model] = frozenset(errors)
             warnings.warn(
-                f"the last checkpoint in {path} is damaged ({errors[0]}); the run goes on from "
+                f"the last checkpoint in {path} is damaged ({next(iter(errors.values()))}); the run goes on from "
                 f"{os.path.basename(checkpoint.path)}, at step {model.num_timesteps:,}",
                 stacklevel=2,
             )
         return model
-    raise StorageError(f"none of the {len(found)} checkpoints in {path} can be read: {errors[0]}") from errors[0]
+    first = next(iter(errors.values()))
+    raise StorageError(f"none of the {len(found)} checkpoints in {path} can be read: {first}") from first
 
 
 def _load(
@@ -167,8 +169,9 @@ def _load_buffer(model: Any, path: str) -> Any:
     made = model.replay_buffer  # by SB3, just now: of the right class, and with a schedule that no file holds
     with told_apart(path):
         if made._ring is not None:  # a ring on disk, which may be further than the checkpoint: it goes back
-            made.reset()
-            fill_buffer(made, SavedDirectory(path))
+            with made._lock:  # its thread must not write what is half filled
+                made.reset()
+                fill_buffer(made, SavedDirectory(path))
             made.flush()
             return made
         handed_in = {}
