@@ -98,7 +98,7 @@ def _facts_of(saved: SavedDirectory) -> tuple[dict[str, Any], list[str]]:
 
 
 def _uses(body: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, int, int, int]]]:
-    """What each part is: a word for it, its first row, the one after its last, and how many rows its chunk has at least, or 0."""
+    """What each part is: a word for it, its first row, the one after its last, and rows that its chunk needs, or 0."""
     for said in body["frames"]:
         for name, chunk_row, first, rows in said["spans"]:
             yield str(name), ("observations", count(first), count(first) + count(rows), count(chunk_row) + count(rows))
