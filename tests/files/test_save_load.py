@@ -469,7 +469,7 @@ def test_repair_leaves_out_what_is_damaged(kind: str, tmp_path: Path) -> None:
     buffer, _ = make(kind, 60)
     path = tmp_path / "b"
     buffer.save(path)
-    damage(path, "span", 1)
+    damage(path, "span", 2)
     with pytest.raises(StorageError, match=r"checksum of frames0.*repair=True"):
         load_buffer(path)
     with pytest.warns(UserWarning, match=r"of its 40 rows, with [0-9]+ transitions, are gone"):
@@ -499,7 +499,7 @@ def test_repair_ends_the_episode_where_the_newest_rows_are_lost(kind: str, tmp_p
         feed.step = step
         feed.add()
     buffer.save(tmp_path / "b")
-    damage(tmp_path / "b", "open", 0)
+    damage(tmp_path / "b", "span", -1)
     with pytest.warns(UserWarning, match="are gone"):
         rest = load_buffer(tmp_path / "b", repair=True)
     feed = Feed(rest, KINDS[kind][1])

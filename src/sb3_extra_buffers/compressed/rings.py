@@ -356,9 +356,8 @@ class RingOnDisk:
                 if chunk is not frozen.open and name not in there:
                     there.add(name)
                     if name not in self._mapped:
-                        in_memory.append(
-                            (first < moment.pos, first, frames, chunk, name)
-                        )  # rows from there on are of the last lap
+                        is_new = first < moment.pos  # rows from there on are of the last lap
+                        in_memory.append((is_new, first, frames, chunk, name))
         self._mapped &= there
         own = sum(len(chunk) for *_, chunk, _ in in_memory)
         most = self._memory.most_of_own(own, bool(self._mapped))
