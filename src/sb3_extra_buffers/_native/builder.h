@@ -69,6 +69,13 @@ typedef struct stream_memory {
     frame_number *before;      /* of the last view of the row before that */
 } stream_memory;
 
+/* A row that is decoded, to be written. */
+typedef struct row_copy {
+    uint8_t *obs; /* of each view, of each stream */
+    size_t *streams[FT_MAX_VIEWS];
+    uint8_t *scratch;
+} row_copy;
+
 typedef struct ft_pictures ft_pictures;
 
 struct ft_builder {
@@ -109,7 +116,7 @@ struct ft_builder {
     ft_catalogue catalogue;
     frame_places places;
     uint8_t *compared;   /* scratch, while a frame is decoded to be compared; NULL otherwise */
-    uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
+    row_copy copy;       /* while rows are copied */
 };
 
 /* One group may end early because a life is lost or a level is done. Where several in a row do, frames have nothing to do with

@@ -173,38 +173,6 @@ void ft_set_order(ft_builder *builder, bool turned) {
     builder->turned = turned;
 }
 
-/* For each stream: whether its last observation is known, that, and the numbers of its frames. */
-static uint8_t *aside_of(const ft_builder *builder, size_t i) {
-    return builder->aside + i * (1 + builder->rows.obs_bytes + builder->rows.layout.depth * sizeof(frame_number));
-}
-
-int ft_builder_set_last_aside(ft_builder *builder) {
-    const size_t n = builder->rows.n_streams, bytes = builder->rows.obs_bytes, numbers = builder->rows.layout.depth * sizeof(frame_number);
-    if (builder->aside == NULL && (builder->aside = ft_alloc(n, 1 + bytes + numbers)) == NULL) {
-        return FT_NO_MEMORY;
-    }
-    ft_set_order(builder, false); /* that of rows which are copied */
-    for (size_t i = 0; i < n; i++) {
-        uint8_t *kept = aside_of(builder, i);
-        kept[0] = builder->streams[i].known;
-        ft_copy_last(builder, i, kept + 1);
-        memcpy(kept + 1 + bytes, builder->rooms[i].numbers, numbers);
-        builder->streams[i].known = false;
-    }
-    return FT_OK;
-}
-
-void ft_builder_restore_last(ft_builder *builder) {
-    const size_t bytes = builder->rows.obs_bytes, numbers = builder->rows.layout.depth * sizeof(frame_number);
-    for (size_t i = 0; i < builder->rows.n_streams; i++) {
-        const uint8_t *kept = aside_of(builder, i);
-        builder->streams[i].known = kept[0];
-        memcpy(builder->rooms[i].last, kept + 1, bytes);
-        builder->rooms[i].oldest = 0;
-        memcpy(builder->rooms[i].numbers, kept + 1 + bytes, numbers);
-    }
-}
-
 /* -- rows that do not follow ---------------------------------------------------------------------------------------------- */
 
 /* Whether the row that was written last follows from the one before by the rule that most rows follow. */

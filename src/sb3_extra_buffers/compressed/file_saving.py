@@ -68,8 +68,7 @@ class Moment:
     @property
     def nbytes(self) -> int:
         """Bytes that there are to be saved."""
-        chunks = [chunk for _, frozen in self.frames for chunk in frozen.chunks]
-        return self.plain_bytes + sum(0 if chunk is None else len(chunk) for chunk in chunks)
+        return self.plain_bytes + sum(len(chunk) for _, frozen in self.frames for chunk in frozen.chunks)
 
     def put_rows(self, files: Replacement) -> None:
         """

@@ -128,7 +128,7 @@ class RingOnDisk:
             self._state = Replacement.of(saved)
             buffer._end_episodes()  # the environment starts a new one
             self._table = buffer._table
-            self._mapped = {chunk[0] for said in saved.body["frames"] for chunk in said["chunks"]}
+            self._mapped = {chunk[0] for said in saved.body["frames"] for chunk in said["spans"]}
             self._memory.note(saved)
             added = saved.body.get("added")
             self._counted = added if type(added) is int and 0 <= added < 1 << 62 else 0
@@ -338,12 +338,13 @@ class RingOnDisk:
 
     def _arrange_chunks(self, columns: list[Any], moment: Moment) -> None:
         """Where chunks are going to be read from the disk, have those that are not there yet take few pages to be read."""
-        chunks = [chunk for _, frozen in moment.frames for chunk in frozen.chunks[:-1] if chunk is not None]
-        if self._memory.holds(sum(map(len, chunks))):
+        if self._memory.holds(
+            sum(len(chunk) for _, frozen in moment.frames for chunk in frozen.chunks if chunk is not frozen.open)
+        ):
             return
         for frames, (_, frozen) in zip(columns, moment.frames, strict=True):
-            *sealed, last = frozen.chunks
-            frozen.chunks = (*(None if chunk is None else frames.arrange(chunk) for chunk in sealed), last)
+            arranged = {id(chunk): frames.arrange(chunk) for chunk in frozen.chunks if chunk is not frozen.open}
+            frozen.spans = [(arranged.get(id(chunk), chunk), *rows) for chunk, *rows in frozen.spans]
 
     def _map_chunks(self, columns: list[Any], moment: Moment, state: Replacement) -> None:
         """Have the oldest chunks come from the directory, until the others take no more memory than they may."""
@@ -351,13 +352,12 @@ class RingOnDisk:
         in_memory = []
         there: set[str] = set()
         for frames, (_, frozen), said in zip(columns, moment.frames, moment.body["frames"], strict=True):
-            names = {(first, lap): name for name, first, _, lap in said["chunks"]}
-            for chunk in frozen.chunks[:-1]:
-                name = None if chunk is None else names.get((chunk.first_row, chunk.lap))
-                if chunk is not None and name is not None:
+            for (chunk, _, first, _), (name, *_) in zip(frozen.spans, said["spans"], strict=False):
+                if chunk is not frozen.open and name not in there:
                     there.add(name)
                     if name not in self._mapped:
-                        in_memory.append((chunk.lap, chunk.first_row, frames, chunk, name))
+                        is_new = first < moment.pos  # rows from there on are of the last lap
+                        in_memory.append((is_new, first, frames, chunk, name))
         self._mapped &= there
         own = sum(len(chunk) for *_, chunk, _ in in_memory)
         most = self._memory.most_of_own(own, bool(self._mapped))

@@ -50,18 +50,13 @@ cdef class Chunk:
 
     @property
     def first_row(self):
-        """The row of the ring that it begins with."""
+        """The row that it began with in the ring in which it was written."""
         return ft_chunk_get_info(self._held()).first_row
 
     @property
     def rows(self):
         """Number of its rows."""
         return ft_chunk_get_info(self._held()).rows
-
-    @property
-    def lap(self):
-        """In which lap of the ring it was written."""
-        return ft_chunk_get_info(self._held()).lap
 
 
 cdef Chunk _wrap_chunk(ft_chunk *chunk):

@@ -357,27 +357,33 @@ cdef class FrameColumn:
 
     # -- chunks ---------------------------------------------------------------------------------------------------------------
 
-    def chunks(self):
+    def spans(self):
         """
-        List all that is stored, at one moment.
+        List all that is stored, at one moment: each span as its chunk, a row of that, the row of the ring that this is, and how many
+        rows there are.
 
-        :return: Sealed chunks in the order in which they were written, then a sealed copy of the open one, if it has any rows
+        :return: Spans of sealed chunks, sorted by row and disjoint, and that of a sealed copy of the open chunk, None where it has no
+            row. A span may hold the last row of the open chunk, too: what that lacks is there
         """
-        cdef list found = []
+        cdef size_t count, k
         cdef ft_chunk *chunk
-        cdef ft_chunk *before = NULL
-        cdef Py_ssize_t row
+        cdef const ft_span *spans
+        cdef list found = []
+        cdef dict wrapped = {}
         self.lock.acquire()
         try:
-            for row in range(0, self.rows, FT_BLOCK_ROWS):
-                chunk = ft_column_get_chunk(self._column, <uint64_t>row)
-                if chunk is not NULL and chunk is not before:
+            spans = ft_column_get_spans(self._column, &count)
+            for k in range(count):
+                chunk = spans[k].chunk
+                if <size_t>chunk not in wrapped:
                     ft_chunk_keep(chunk)
-                    found.append(_wrap_chunk(chunk))
-                before = chunk
+                    wrapped[<size_t>chunk] = _wrap_chunk(chunk)
+                found.append((wrapped[<size_t>chunk], spans[k].chunk_row, spans[k].first_row, spans[k].rows))
             self._codecs.check(ft_column_snapshot(self._column, &chunk))
-            found.sort(key=lambda one: (one.lap, one.first_row))
-            return found, None if chunk is NULL else _wrap_chunk(chunk)
+            if chunk is NULL:
+                return found, None
+            last = _wrap_chunk(chunk)
+            return found, (last, 0, last.first_row, last.rows)
         finally:
             self.lock.release()
 
@@ -386,24 +392,48 @@ cdef class FrameColumn:
         """Bytes of all chunks that have ever been sealed here."""
         return ft_column_count_sealed_bytes(self._column)
 
-    def adopt(self, data not None, Py_ssize_t first_row=-1):
+    def adopt(self, data not None, Py_ssize_t first_row=-1, Py_ssize_t chunk_row=0, Py_ssize_t rows=-1):
         """
-        Put a chunk where its rows belong, without decoding it.
+        Put rows of a chunk in a place of the ring, without decoding them.
 
-        :param data: The chunk; it is checked first. A ``Chunk`` has been checked, and is empty after that
-        :param first_row: The row that it begins with here; -1 for the one that it says
+        :param data: The chunk; it is checked first, unless it is a ``Chunk``
+        :param first_row: Where they go; -1 for the row that the chunk says
+        :param chunk_row: The first one
+        :param rows: How many; -1 for all from there on
         """
         cdef Chunk chunk = data if isinstance(data, Chunk) else Chunk(data)
-        chunk._held()
+        cdef ft_chunk *held = chunk._held()
         cdef uint64_t first = chunk.first_row if first_row < 0 else <uint64_t>first_row
+        cdef int result
+        rows = chunk.rows - chunk_row if rows < 0 else rows
         self._begin_change()
         try:
-            if ft_column_adopt(self._column, chunk._chunk, first) != FT_OK:
+            result = ft_column_adopt(self._column, held, <uint64_t>chunk_row, first, <uint64_t>rows)
+            if result == FT_INVALID:
                 raise StorageError(
-                    f"a chunk of {chunk.rows} rows from row {first} on does not fit here: its observations are of another form, "
-                    f"or it is not cut at multiples of {FT_BLOCK_ROWS} rows"
+                    f"{rows} rows of a chunk do not fit here from row {first} on: its observations are of another form, or "
+                    "these rows are being written"
                 )
-            chunk._chunk = NULL  # the column owns it
+            self._codecs.check(result)
+        finally:
+            self._end_change()
+
+    def adopt_row(self, Chunk chunk not None, Py_ssize_t row, Py_ssize_t chunk_row):
+        """
+        Write the cells of one row of a chunk, whose other cells stay as they are, and go on behind it.
+
+        :param chunk: The chunk
+        :param row: The row of the ring
+        :param chunk_row: The row of the chunk
+        """
+        cdef ft_chunk *held = chunk._held()
+        cdef int result
+        self._begin_change()
+        try:
+            result = ft_column_adopt_row(self._column, held, <uint64_t>chunk_row, <uint64_t>row, &self._codecs.calls)
+            if result == FT_INVALID:
+                raise StorageError(f"a row of a chunk does not fit here as row {row}: its observations are of another form")
+            self._codecs.check(result)
         finally:
             self._end_change()
 
@@ -442,24 +472,6 @@ cdef class FrameColumn:
         finally:
             self._end_change()
         return arranged
-
-    def resume(self, data not None):
-        """
-        Go on with the rows of a chunk that was open when it was saved.
-
-        :param data: The chunk; it is checked first, unless it is a ``Chunk``
-        """
-        cdef Chunk chunk = data if isinstance(data, Chunk) else Chunk(data)
-        chunk._held()
-        cdef int result
-        self._begin_change()
-        try:
-            result = ft_column_resume(self._column, chunk._chunk, chunk.first_row, chunk.lap, &self._codecs.calls)
-            if result == FT_INVALID:
-                raise StorageError("the saved observations are damaged: the last chunk is of another form; load another copy")
-            self._codecs.check(result)
-        finally:
-            self._end_change()
 
     def usage(self):
         """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.errors import OtherFormatError, StorageError
 
-FORMAT = 1
+FORMAT = 2
 """Version of the directory; chunks have their own."""
 MANIFEST = "manifest.json"
 
@@ -67,9 +67,11 @@ def unpack_manifest(data: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{where} is damaged: {error}; load another copy of the directory") from error
     if said.get("format") != FORMAT:
+        is_old = said.get("format") in range(FORMAT)
         raise OtherFormatError(
             f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format {said.get('format')}; this "
-            f"version reads format {FORMAT}: install a newer one"
+            f"version reads format {FORMAT}: "
+            + ("use the version that wrote it, or save the buffer again" if is_old else "install a newer one")
         )
     return dict(said)
 

@@ -95,7 +95,7 @@ def _facts_of(saved: SavedDirectory) -> tuple[dict[str, Any], list[str]]:
         raise UsageError(f"{saved.path} is damaged, or does not hold a {name}: {error!r}; load another copy of it") from error
     files = _sizes_in(saved.path)
     facts |= {"file_bytes": sum(files.values()), "parts": len(saved.parts), "is_ring": "added.count" in files}
-    return facts, _check_parts(saved, uses, files)
+    return facts, _check_parts(saved, uses)
 
 
 def _part_of_space(space: Any) -> tuple[str, Any]:
@@ -118,16 +118,12 @@ def _count(value: Any) -> int:
     return value
 
 
-def _chunks_of(column: Mapping[str, Any]) -> list[Any]:
-    return [*column["chunks"], *([] if column["open"] is None else [column["open"]])]
-
-
 def _buffer_facts(body: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
     arguments, values = body["arguments"], body["values"]
     size, n_envs = _count(arguments["buffer_size"]), _count(arguments["n_envs"])
     rows = size if "Rollout" in body["class"] else max(size // max(n_envs, 1), 1)
     used = rows if values["full"] else _count(values["pos"])
-    chunks = [chunk for column in body["frames"] for chunk in _chunks_of(column)]
+    chunks = {str(span[0]) for column in body["frames"] for span in column["spans"]}
     pieces = [name for table in body["rows"] for name in table["pieces"]]
     return {
         "class": body["class"],
@@ -142,7 +138,7 @@ def _buffer_facts(body: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str
         "action_space": space_text(arguments["action_space"], _part_of_space),
         "compression": sorted({str(column["coder"]["method"]) for column in body["frames"]}),
         "chunks": len(chunks),
-        "chunk_bytes": sum(sizes.get(str(chunk[0]), 0) for chunk in chunks),
+        "chunk_bytes": sum(sizes.get(name, 0) for name in chunks),
         "plain_bytes": sum(sizes.get(str(name), 0) for name in pieces),
     }
 
@@ -163,32 +159,27 @@ def _lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _uses(body: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, int, int, bool]]]:
-    """What each part is: a word for it, its first row, the one after its last, and whether it is a chunk."""
+def _uses(body: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, int, int, int]]]:
+    """What each part is: a word for it, its first row, the one after its last, and rows that its chunk needs, or 0."""
     for column in body["frames"]:
-        for name, first, rows, _ in _chunks_of(column):
-            yield str(name), ("observations", _count(first), _count(first) + _count(rows), True)
+        for name, chunk_row, first, rows in column["spans"]:
+            yield str(name), ("observations", _count(first), _count(first) + _count(rows), _count(chunk_row) + _count(rows))
     for table in body["rows"]:
         each, used = _count(table["piece_rows"]), _count(table["used"])
         for place, name in enumerate(table["pieces"]):
             what = "actions, rewards and the like" if table["name"] == "rows" else str(table["name"])
-            yield str(name), (what, place * each, min((place + 1) * each, used), False)
+            yield str(name), (what, place * each, min((place + 1) * each, used), 0)
 
 
-def _check_parts(saved: SavedDirectory, uses: Mapping[str, tuple[str, int, int, bool]], files: Mapping[str, int]) -> list[str]:
+def _check_parts(saved: SavedDirectory, uses: Mapping[str, tuple[str, int, int, int]]) -> list[str]:
     """Read every part once."""
     damages = [f"{name} is missing" for name in uses if name not in saved.parts]
-    left = {part.pack: files.get(part.pack, 0) for part in saved.parts.values()}
-    for name, part in saved.parts.items():
-        if part.offset + part.size <= files.get(part.pack, 0):
-            left[part.pack] -= part.size
-            if left[part.pack] < 0:  # parts that overlap could take forever
-                return [*damages, f"{part.pack}: its parts overlap; the manifest is forged, and the rest was not read"]
-        what, first, stop, is_chunk = uses.get(name, ("what nothing refers to", 0, 0, False))
+    for name in saved.parts:
+        what, first, stop, chunk_rows = uses.get(name, ("what nothing refers to", 0, 0, 0))
         try:
             data = saved.read(name)
-            if is_chunk and (chunk := Chunk(data)) and (chunk.first_row, chunk.first_row + chunk.rows) != (first, stop):
-                raise DamagedFileError(f"{name} has other rows than it should have")
+            if chunk_rows and Chunk(data).rows < chunk_rows:
+                raise DamagedFileError(f"{name} has fewer rows than it should have")
         except StorageError as error:
             rows = f" ({what}, rows {first:,} to {stop - 1:,})" if stop > first else f" ({what})"
             damages.append(str(error).removesuffix(f"; {REPAIR}").removeprefix(f"{saved.path}{os.sep}") + rows)
