@@ -25,12 +25,7 @@ CHECKPOINTS, STEPS_BETWEEN = 9, 1_000
 
 
 def make_checkpoints(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Fill the buffer of a model, and make some checkpoints.
-
-    :param job: ``dataset``, ``recorded``, ``transitions``, ``cache``, ``folder`` to write to
-    :return: Seconds that training stood still, seconds and bytes of the first checkpoint and of those after it
-    """
+    """Fill the buffer of a model, and make some checkpoints."""
     import gymnasium as gym
     import numpy as np
     from gymnasium import spaces

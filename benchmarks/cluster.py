@@ -58,17 +58,7 @@ GAME = "MsPacmanNoFrameskip-v4"
 def make_blocks(
     game: str, cache: Path, rows: int, steps: int, lanes: int, incarnation: int = 0
 ) -> tuple[Any, list[tuple[Any, ...]], float]:
-    """
-    Make blocks of a recording.
-
-    :param game: Name of the data set
-    :param cache: Folder of the recordings
-    :param rows: Rows of it to use
-    :param steps: Steps of a block
-    :param lanes: Environments of a collector
-    :param incarnation: Of the collector: the same blocks under another name
-    :return: Their schema, the blocks, and microseconds of processor time for a transition
-    """
+    """Make blocks of a recording."""
     from kit.data import load
 
     from sb3_extra_buffers.distributed.blocks import BlockBuilder
@@ -88,12 +78,7 @@ def make_blocks(
 
 
 def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Measure bytes and processor time, without Ray.
-
-    :param job: ``game``, ``rows``, ``cache``
-    :return: Figures by steps x environments of a block
-    """
+    """Measure bytes and processor time, without Ray."""
     from sb3_extra_buffers.distributed.blocks import wire_bytes
     from sb3_extra_buffers.distributed.shard import Shard
 
@@ -124,14 +109,7 @@ def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rate(sample: Callable[[], Any], seconds: float, warm: int = CALL) -> float:
-    """
-    Measure how many batches come in a second.
-
-    :param sample: Takes one
-    :param seconds: For how long
-    :param warm: Batches that come before that
-    :return: Batches a second
-    """
+    """Measure how many batches come in a second."""
     for _ in range(warm):
         sample()
     taken, first = 0, time.perf_counter()
@@ -162,16 +140,7 @@ class Here:
 
 
 def make_client(ray: Any, actor: Any, schema: Any, size: int, coded: bool) -> Any:
-    """
-    Make what asks one shard for samples, as a learner does.
-
-    :param ray: Ray
-    :param actor: The shard
-    :param schema: What blocks look like
-    :param size: Transitions that it holds
-    :param coded: Whether samples come coded
-    :return: The client
-    """
+    """Make what asks one shard for samples, as a learner does."""
     from sb3_extra_buffers.distributed.client import Client
 
     client = Client(ray, [actor], schema, CALL, timeout=120)
@@ -181,12 +150,7 @@ def make_client(ray: Any, actor: Any, schema: Any, size: int, coded: bool) -> An
 
 
 def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Measure batches a second from shards near and far, and what an `add` takes in an actor.
-
-    :param job: ``game``, ``rows``, ``cache``, ``seconds``, ``rounds``
-    :return: The figures
-    """
+    """Measure batches a second from shards near and far, and what an `add` takes in an actor."""
     import psutil
     import ray
 
@@ -223,12 +187,7 @@ def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Compare what we count with what the loopback interface counts, and measure rates over a slow one.
-
-    :param job: ``game``, ``rows``, ``cache``, ``seconds``, ``rounds``
-    :return: The figures
-    """
+    """Compare what we count with what the loopback interface counts, and measure rates over a slow one."""
     is_own = own_network()
     import ray
 
@@ -286,12 +245,7 @@ def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure_shards(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Measure the processor time of one, two and four shards that are filled at once.
-
-    :param job: ``game``, ``rows``, ``cache``, ``rounds``
-    :return: Microseconds for a transition, by the number of shards
-    """
+    """Measure the processor time of one, two and four shards that are filled at once."""
     import ray
 
     laps = [make_blocks(job["game"], Path(job["cache"]), job["rows"], 128, 4, lap) for lap in range(job["rounds"] + 1)]
@@ -321,12 +275,7 @@ def make_games() -> Any:
 
 
 def measure_fleet(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Train DQN with a fleet.
-
-    :param job: ``steps``
-    :return: Shares of coding and of waiting
-    """
+    """Train DQN with a fleet."""
     import ray
     from stable_baselines3 import DQN
 

@@ -12,22 +12,12 @@ COLLECTORS, SHARDS = 1_000, 64
 
 
 def is_of_blocks(row: Results) -> bool:
-    """
-    Tell whether a row is of blocks, by their steps and environments.
-
-    :param row: A row of ``cluster.json``
-    :return: Whether it is
-    """
+    """Tell whether a row is of blocks, by their steps and environments."""
     return "64x1" in row
 
 
 def blocks(results: Results) -> str:
-    """
-    Tell what a transition takes on its way.
-
-    :param results: ``cluster.json``
-    :return: Markdown
-    """
+    """Tell what a transition takes on its way."""
     lines = []
     for game, row in results["rows"].items():
         for shape, found in row.items():
@@ -49,12 +39,7 @@ def blocks(results: Results) -> str:
 
 
 def rates(results: Results) -> str:
-    """
-    Tell how many batches a learner gets.
-
-    :param results: ``cluster.json``
-    :return: Markdown
-    """
+    """Tell how many batches a learner gets."""
     rows = results["rows"]
     found, fleet, network = rows["rates"]["batches_per_second"], rows["fleet"], rows.get("network", {})
     names = {
@@ -99,12 +84,7 @@ def _on_the_wire(row: Results) -> str:
 
 
 def arithmetic(results: Results) -> str:
-    """
-    Work out what a large fleet takes.
-
-    :param results: ``cluster.json``
-    :return: Sentences
-    """
+    """Work out what a large fleet takes."""
     row = results["rows"]["mspacman"]["64x4"]
     whole = row["held"]  # GB for a thousand million
     machines, rate = math.ceil(whole / 48), COLLECTORS * 100
@@ -122,12 +102,7 @@ def arithmetic(results: Results) -> str:
 
 
 def thousand(results: Results) -> str:
-    """
-    Tell how a thousand collectors fare.
-
-    :param results: ``cluster_thousand.json``
-    :return: Markdown
-    """
+    """Tell how a thousand collectors fare."""
     calm, hit = results["rows"]["undisturbed"], results["rows"]["failures"]
     lines = [
         ["collectors that failed", f"{calm['collectors_failed']}", f"{hit['collectors_failed']}"],

@@ -245,12 +245,7 @@ _NEEDED = {
 
 
 def missing_for(dataset: Dataset) -> str | None:
-    """
-    Find out whether a dataset can be played here.
-
-    :param dataset: Dataset
-    :return: What it needs and how to install that; None if nothing is missing
-    """
+    """Find out whether a dataset can be played here."""
     modules = _NEEDED.get(dataset.source, ())
     lacking = [name for name in modules if importlib.util.find_spec(name) is None]
     if not lacking:
@@ -259,13 +254,7 @@ def missing_for(dataset: Dataset) -> str | None:
 
 
 def play_into(folder: Path, dataset: Dataset, rows: int) -> None:
-    """
-    Play a dataset.
-
-    :param folder: Where its recording goes
-    :param dataset: Dataset
-    :param rows: Steps of all environments
-    """
+    """Play a dataset."""
     missing = missing_for(dataset)
     if missing is not None:
         raise ImportError(missing)

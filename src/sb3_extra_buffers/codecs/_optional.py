@@ -16,11 +16,7 @@ ZSTD_MODULES = ("zstandard", "compression.zstd", "backports.zstd")
 
 
 def has_numba() -> bool:
-    """
-    Tell whether numba is installed, without importing it (that takes a second).
-
-    :return: Whether ``rle-jit`` runs compiled
-    """
+    """Tell whether numba is installed, without importing it (that takes a second)."""
     return _is_found("numba")
 
 
@@ -34,36 +30,20 @@ def _is_found(module: str) -> bool:
 
 
 def has_contrib() -> bool:
-    """
-    Tell whether SB3-Contrib is installed, without importing it (that takes a second).
-
-    :return: Whether there are its algorithms, and our buffers for them
-    """
+    """Tell whether SB3-Contrib is installed, without importing it (that takes a second)."""
     return _is_found("sb3_contrib")
 
 
 def has_igzip() -> bool:
-    """
-    Tell whether isal is installed.
-
-    :return: Whether ``igzip`` is there
-    """
+    """Tell whether isal is installed."""
     return importable("isal", "isal.igzip_lib")
 
 
 def has_zstd() -> bool:
-    """
-    Tell whether one of the zstd libraries is installed.
-
-    :return: Whether ``zstd`` is there
-    """
+    """Tell whether one of the zstd libraries is installed."""
     return any(importable(module) for module in ZSTD_MODULES)
 
 
 def has_lz4() -> bool:
-    """
-    Tell whether lz4 is installed.
-
-    :return: Whether ``lz4-frame`` and ``lz4-block`` are there
-    """
+    """Tell whether lz4 is installed."""
     return importable("lz4", "lz4.block", "lz4.frame")

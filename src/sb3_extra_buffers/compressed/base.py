@@ -27,11 +27,7 @@ TESTED_VERSIONS = ("2.7", "2.8", "2.9")
 
 
 def warn_of_untested_version(version: str) -> None:
-    """
-    Warn once where SB3 may store or sample something that we do not know of.
-
-    :param version: Its version
-    """
+    """Warn once where SB3 may store or sample something that we do not know of."""
     if ".".join(version.split(".")[:2]) not in TESTED_VERSIONS:
         warnings.warn(
             f"sb3-extra-buffers has been tested with Stable-Baselines3 {', '.join(TESTED_VERSIONS)}, not with {version}; "
@@ -194,11 +190,7 @@ class TableBuffer(SavedToFiles, SavedAtOnce):
         return {key: dtypes.get(key) for key in keys}
 
     def memory_usage(self) -> MemoryUsage:
-        """
-        Tell what the observations in the buffer take.
-
-        :return: Raw, stored and index bytes, the ratio, and how many frames are stored and shared
-        """
+        """Tell what the observations in the buffer take."""
         with self._lock:
             rows = self.size()
             return sum([field.memory_usage(rows) for field in self._fields], MemoryUsage(0, 0, 0, 0, 0))

@@ -28,17 +28,7 @@ NAMES = ("obs", "next_obs")
 
 
 class Field:
-    """
-    The observations of one key, or all of them where they are not a Dict.
-
-    :param key: The key; None where they are not a Dict
-    :param space: What an observation is
-    :param table_shape: Number of rows and of environments
-    :param views: 2 where what followed is kept, too, else 1
-    :param raw_below: Observations of fewer bytes are kept as they are
-    :param dtypes: As for ``CompressedArray``
-    :param options: Likewise: the method and its options
-    """
+    """The observations of one key, or all of them where they are not a Dict."""
 
     def __init__(
         self,
@@ -65,14 +55,7 @@ class Field:
         self.arrays: tuple[Any, ...] = ()
 
     def make_columns(self, lock: StoreLock, wraps: bool, frames: Frames | None = None) -> list[Any]:
-        """
-        Make what holds the observations.
-
-        :param lock: The buffer's
-        :param wraps: Whether rows are written over, as in a ring
-        :param frames: A column that was loaded, to be used
-        :return: A column of frames, or a plain one for each view
-        """
+        """Make what holds the observations."""
         if not self.is_compressed:
             self.arrays = tuple(np.zeros((*self.table_shape, *self.obs_shape), self.dtype) for _ in range(self.views))
             return [PlainColumn(array, False, partial(self.accept, view=view)) for view, array in enumerate(self.arrays)]
@@ -84,13 +67,7 @@ class Field:
         return [frames]
 
     def accept(self, obs: Any, view: int) -> npt.NDArray[Any]:
-        """
-        Refuse what cannot be stored.
-
-        :param obs: Observations, one of each environment
-        :param view: 0 for those that were acted on, 1 for what followed
-        :return: The same, as they are stored
-        """
+        """Refuse what cannot be stored."""
         values, shape = np.asarray(obs), self.row_shape
         if values.shape != shape:
             # With one environment SB3 takes an observation as it is, too; one of a Discrete space it reshapes.
@@ -108,12 +85,7 @@ class Field:
         return cast_exactly(values, self.dtype, self.stored_dtype)
 
     def memory_usage(self, rows: int) -> MemoryUsage:
-        """
-        Tell what they take.
-
-        :param rows: How many rows are in use
-        :return: The figures
-        """
+        """Tell what they take."""
         if self.is_compressed:
             return MemoryUsage.of_frames(self.frames, self.dtype)
         return MemoryUsage.of_arrays(array[:rows] for array in self.arrays)

@@ -52,17 +52,7 @@ def load_buffer(path: Path, *, device: th.device | str = "auto", repair: bool = 
 def open_buffer(
     cls: type | None, path: Path, device: Any, repair: bool, handed_in: Mapping[str, Any], disk: Disk = DISK
 ) -> Any:
-    """
-    Load a buffer; see ``load_buffer``.
-
-    :param cls: Its class; None for the one that was saved
-    :param path: The directory
-    :param device: Where samples go
-    :param repair: Leave out what is damaged
-    :param handed_in: What no file can hold
-    :param disk: The disk that it is on
-    :return: The buffer
-    """
+    """Load a buffer; see ``load_buffer``."""
     for _ in range(_TRIES):
         saved = SavedDirectory(path, disk)
         lost: list[tuple[int, int]] | None = [] if repair else None
@@ -121,14 +111,7 @@ def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str,
 
 
 def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] | None = None) -> Any:
-    """
-    Put what was saved into an empty buffer.
-
-    :param buffer: The buffer, made with the arguments that were saved
-    :param saved: What was saved
-    :param lost: Gets the rows of what is damaged; None if that is an error
-    :return: The buffer
-    """
+    """Put what was saved into an empty buffer."""
     body = saved.body
     with _refused_as_damaged(saved, type(buffer)):
         fields = [field for field in buffer._fields_in_files() if field.is_compressed]

@@ -111,16 +111,7 @@ class TableReplay(TableBuffer):
         return {"actions": PlainColumn(self.actions, True)} | {name: PlainColumn(getattr(self, name)) for name in names}
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        """
-        Add transitions; what cannot be stored is refused and leaves the buffer as it was.
-
-        :param obs: Observations, one an environment
-        :param next_obs: What followed; at the end of an episode its last observation
-        :param action: Actions
-        :param reward: Rewards
-        :param done: Whether episodes ended
-        :param infos: What else environments told
-        """
+        """Add transitions; what cannot be stored is refused and leaves the buffer as it was."""
         if self._ring is not None:
             self._ring.wait_for_room(self._lock)
         with self._lock:
@@ -159,13 +150,7 @@ class TableReplay(TableBuffer):
                 self._ring.note_reset()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
-        """
-        Sample transitions.
-
-        :param batch_size: Number of transitions
-        :param env: To normalize with
-        :return: The samples
-        """
+        """Sample transitions."""
         with self._lock:
             if not (self.pos or self.full):
                 raise ValueError("cannot sample from an empty buffer: add transitions first")

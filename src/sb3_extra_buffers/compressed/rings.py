@@ -36,11 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def tell_of_copy(path: Any) -> None:
-    """
-    Say that a copy of a ring on disk is in memory: ``load_replay_buffer`` puts one in the place of the ring.
-
-    :param path: The ring's directory
-    """
+    """Say that a copy of a ring on disk is in memory: ``load_replay_buffer`` puts one in the place of the ring."""
     _log.warning(
         "This copy of the buffer with storage_dir %s is in memory only: nothing that is added to it is written there. A ring "
         "goes on by itself with what is in storage_dir, and does not need load_replay_buffer().",
@@ -55,13 +51,6 @@ class RingOnDisk:
     Whenever a chunk is full, the state of that moment replaces the one before. So the directory can be loaded, or opened to be
     read, at any time, and after a crash holds all rows but the newest ones. Full chunks are mapped from there then, so that
     the system may take their memory.
-
-    :param buffer: The buffer, with all that its constructor makes
-    :param path: The directory
-    :param max_memory: Bytes of full chunks that may be in the memory of the process; None to have all of them mapped, and
-        leave it to the system what stays
-    :param durability: ``"chunk"``, or ``"full"`` for a state every second
-    :param disk: The disk that it is on
     """
 
     def __init__(self, buffer: Any, path: Any, max_memory: int | str | None, durability: str, disk: Disk = DISK) -> None:
@@ -173,21 +162,13 @@ class RingOnDisk:
             )
 
     def flush(self, buffer: Any = None) -> None:
-        """
-        Bring the directory up to date, priorities included, and wait for that.
-
-        :param buffer: The buffer, where it is about to be deleted
-        """
+        """Bring the directory up to date, priorities included, and wait for that."""
         if os.getpid() == self._process:
             self._write(everything=True, buffer=buffer)
             self.raise_error()
 
     def close(self, buffer: Any = None) -> None:
-        """
-        Bring the directory up to date, and leave it to others.
-
-        :param buffer: The buffer, where it is about to be deleted
-        """
+        """Bring the directory up to date, and leave it to others."""
         if os.getpid() == self._process and not self._stops:
             self._is_closed = True
             try:
@@ -240,8 +221,6 @@ class RingOnDisk:
     def wait_for_room(self, lock: Any) -> None:
         """
         Wait for the disk if it cannot keep up, as memory would fill with what is not written; called before a row is added.
-
-        :param lock: That of the buffer; who holds it cannot wait, as writing needs it
         """
         while self._sealed - self._saved > _MOST_BEHIND and self._thread is not None and self._thread.is_alive():
             if self._error is not None or self._stops or os.getpid() != self._process or lock.is_mine():
@@ -252,12 +231,7 @@ class RingOnDisk:
             self._written.wait(0.1)
 
     def note_row(self, buffer: Any, row: int) -> None:
-        """
-        Have a state written if it is time to; called whenever a row was added.
-
-        :param buffer: The buffer
-        :param row: The row
-        """
+        """Have a state written if it is time to; called whenever a row was added."""
         if os.getpid() != self._process:
             return  # a child has the buffer, but not the ring
         self._count(buffer._table.appended)

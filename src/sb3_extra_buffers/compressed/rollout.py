@@ -89,17 +89,7 @@ class TableRollout(TableBuffer):
     def add(
         self, obs: Any, action: Any, reward: Any, episode_start: Any, value: th.Tensor, log_prob: th.Tensor, **more: Any
     ) -> None:
-        """
-        Add a step; what cannot be stored is refused and leaves the buffer as it was.
-
-        :param obs: Observations, one an environment
-        :param action: Actions
-        :param reward: Rewards
-        :param episode_start: Whether episodes began
-        :param value: What the critic expected
-        :param log_prob: Logarithm of the actions' probability
-        :param more: What else the class takes
-        """
+        """Add a step; what cannot be stored is refused and leaves the buffer as it was."""
         with self._lock:
             if self.pos >= self.buffer_size:
                 raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
@@ -123,12 +113,7 @@ class TableRollout(TableBuffer):
         return action, reward, episode_start, value.clone().cpu().numpy().flatten(), log_prob.clone().cpu().numpy()
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
-        """
-        Iterate over minibatches of the rollout.
-
-        :param batch_size: Size of a minibatch; None for everything at once
-        :return: The minibatches
-        """
+        """Iterate over minibatches of the rollout."""
         if not self.full:
             raise RuntimeError(
                 f"the rollout is not full: {self.pos} of {self.buffer_size} steps; collect the rest before calling get()"

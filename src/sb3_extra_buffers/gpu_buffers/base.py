@@ -153,11 +153,7 @@ class GpuBuffer(TableBuffer):
         self._table.compact()
 
     def memory_usage(self) -> MemoryUsage:
-        """
-        Compute how much memory the observations in the buffer use.
-
-        :return: Raw, stored and index bytes, the ratio, and how many frames are stored and shared
-        """
+        """Compute how much memory the observations in the buffer use."""
         with self._lock:
             return super().memory_usage() + MemoryUsage(0, 0, self._table.slots[: self.size()].nbytes, 0, 0)
 
@@ -178,13 +174,7 @@ class GpuBuffer(TableBuffer):
         return env.normalize_obs(host)
 
     def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
-        """
-        Convert to a tensor on ``device``; observations are tensors already and move only if they are elsewhere.
-
-        :param array: Array or tensor
-        :param copy: Whether to copy an array
-        :return: The tensor
-        """
+        """Convert to a tensor on ``device``; observations are tensors already and move only if they are elsewhere."""
         return array.to(self.device) if isinstance(array, th.Tensor) else super().to_torch(array, copy)
 
     # -- saving ---------------------------------------------------------------------------------------------------------

@@ -41,13 +41,7 @@ class GpuReplay(GpuBuffer, TableReplay):
         self._table.change(super().reset)  # not during an ``add``, which has read ``pos``
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
-        """
-        Sample transitions.
-
-        :param batch_size: Number of transitions
-        :param env: To normalize with
-        :return: The samples
-        """
+        """Sample transitions."""
         with self._lock:  # rows must not be overwritten between drawing and reading them
             return super().sample(batch_size, env)
 

@@ -38,12 +38,7 @@ class GpuRollout(GpuBuffer, TableRollout):
 
     @staticmethod
     def swap_and_flatten(arr: Any) -> Any:
-        """
-        Put one environment after the other, see the parent class.
-
-        :param arr: An array, or observations
-        :return: The same, with one axis for rows and environments
-        """
+        """Put one environment after the other, see the parent class."""
         return arr.flattened() if isinstance(arr, DeviceArray) else BaseBuffer.swap_and_flatten(arr)
 
 

@@ -107,12 +107,7 @@ class ObservationStore(ABC):
 
 
 class DenseObservationStore(ObservationStore):
-    """
-    Observations as they are, in one tensor.
-
-    :param args: The number of rows, of environments and of views, the shape of an observation, its type, the type it is stored
-        as, the device
-    """
+    """Observations as they are, in one tensor."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -153,13 +148,7 @@ class _Frames(NamedTuple):
 
 
 class RawObservationStore(ObservationStore):
-    """
-    Observations as frames, each coded once and kept in a heap of bytes.
-
-    :param args: As of ``DenseObservationStore``
-    :param method: How frames are coded
-    :param heap_bytes: Bytes of the heap, which then never grows; without it the heap is sized by the first rows
-    """
+    """Observations as frames, each coded once and kept in a heap of bytes."""
 
     def __init__(self, *args: Any, method: GpuMethod, heap_bytes: int | None = None) -> None:
         super().__init__(*args)
@@ -352,21 +341,7 @@ def create_observation_store(
     heap_bytes: int | None = None,
     compression_kwargs: Mapping[str, Any] | None = None,
 ) -> ObservationStore:
-    """
-    Make the store that goes with a method.
-
-    :param rows: Number of rows
-    :param n_envs: Number of environments
-    :param obs_shape: Shape of one observation
-    :param dtype: Type of its elements
-    :param compression_method: Name or shorthand of the method
-    :param views: Observations in a cell: 2 with ``next_obs``
-    :param dtypes: ``elem_type`` and ``runs_type``, as ``find_gpu_buffer_dtypes`` gives them
-    :param device: Where observations are kept
-    :param heap_bytes: Bytes of the heap
-    :param compression_kwargs: Options of the method
-    :return: Dense for ``none``, else with a heap
-    """
+    """Make the store that goes with a method."""
     method = GpuMethod.parse(compression_method, dtypes, dtype, obs_shape, compression_kwargs)
     common = (rows, n_envs, views, obs_shape, np.dtype(dtype), method.elem_type, th.device(device))
     if method.name == "none":

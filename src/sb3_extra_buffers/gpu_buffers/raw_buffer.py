@@ -31,13 +31,7 @@ class _Memory(NamedTuple):
 
 
 class RawBuffer:
-    """
-    Bytes on a device.
-
-    :param capacity: Number of bytes, rounded up to a multiple of 8
-    :param device: The device
-    :param align: Every address and every length is a multiple of this; 1, 2, 4 or 8
-    """
+    """Bytes on a device."""
 
     def __init__(self, capacity: int, device: th.device | str = "cpu", align: int = 1) -> None:
         if align not in INTEGERS:
@@ -64,21 +58,11 @@ class RawBuffer:
         return self._memory.capacity
 
     def view(self, itemsize: int) -> th.Tensor:
-        """
-        View the bytes as integers.
-
-        :param itemsize: Bytes of an integer, 1, 2, 4 or 8
-        :return: A tensor that shares their memory
-        """
+        """View the bytes as integers."""
         return self.data.view(INTEGERS[itemsize])
 
     def put(self, start: int, payload: th.Tensor | ByteArray) -> None:
-        """
-        Copy bytes into the buffer.
-
-        :param start: Where to
-        :param payload: The bytes, on this device or on the host
-        """
+        """Copy bytes into the buffer."""
         array = self._memory.array
         if array is not None and isinstance(payload, np.ndarray):
             array[start : start + len(payload)] = payload
@@ -87,33 +71,17 @@ class RawBuffer:
         self.data[start : start + len(given)].copy_(given)
 
     def resize(self, capacity: int, used: int) -> None:
-        """
-        Move to a tensor of another size.
-
-        :param capacity: Number of bytes
-        :param used: How many of the first bytes to copy
-        """
+        """Move to a tensor of another size."""
         memory = self._allocate(max(capacity, used))
         memory.data[:used] = self.data[:used]
         self._memory = memory
 
     def upload(self, *values: Indices) -> th.Tensor:
-        """
-        Copy integers to the device, in one transfer.
-
-        :param values: Arrays of the same length
-        :return: ``(len(values), n)``, int64
-        """
+        """Copy integers to the device, in one transfer."""
         return to_device(th.from_numpy(np.stack(values).astype(np.int64, copy=False)), self.device)
 
     def ranges(self, starts: Indices, lengths: Indices) -> th.Tensor:
-        """
-        Read ranges of different lengths, one after the other.
-
-        :param starts: Where they begin, multiples of ``align``
-        :param lengths: Bytes of each, multiples of ``align``
-        :return: Their bytes
-        """
+        """Read ranges of different lengths, one after the other."""
         counts = lengths.astype(np.int64) // self.align
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
@@ -122,14 +90,7 @@ class RawBuffer:
         return self.view(self.align).index_select(0, places).view(th.uint8)
 
     def rows(self, starts: th.Tensor, length: int, itemsize: int) -> th.Tensor:
-        """
-        Read ranges of the same length.
-
-        :param starts: Where they begin, in units of ``itemsize``, on the device
-        :param length: Units of each
-        :param itemsize: Bytes of a unit
-        :return: ``(n, length)``
-        """
+        """Read ranges of the same length."""
         units = self.view(itemsize)
         if self.device.type == "mps":  # which would make a copy of overlapping rows
             return units[starts[:, None] + th.arange(length, device=self.device)]
@@ -159,13 +120,6 @@ class SharedRawHeap:
     does not fit. Starts and lengths are kept on the host, so that no size has to be read from the device.
 
     A write is complete or did not happen, also when Ctrl-C comes between two of its steps: the next call finishes it.
-
-    :param n_cells: Number of cells
-    :param heap_bytes: Bytes to begin with
-    :param device: Where the bytes are
-    :param align: All lengths are multiples of this; 1, 2, 4 or 8
-    :param grows: Whether to double the heap when it is full, instead of raising ``HeapFullError``
-    :param at_most: Bytes that it may grow to
     """
 
     data_end: int
@@ -213,24 +167,14 @@ class SharedRawHeap:
         return int(self.lengths_array.sum(dtype=np.int64))
 
     def add_cells(self, count: int) -> None:
-        """
-        Make room for more cells; the new ones are empty.
-
-        :param count: How many
-        """
+        """Make room for more cells; the new ones are empty."""
         self.recover()
         n_cells = self.n_cells
         self.starts_array = np.concatenate([self.starts_array[:n_cells], np.zeros(count, dtype=np.int64)])
         self.lengths_array = np.concatenate([self.lengths_array, np.zeros(count, dtype=np.int32)])
 
     def write(self, cells: Indices, payload: th.Tensor | ByteArray, lengths: Indices) -> None:
-        """
-        Give cells new payloads; when this raises, all are as they were.
-
-        :param cells: The cells, each at most once
-        :param payload: Bytes of all, one after the other
-        :param lengths: Bytes of each, multiples of ``align``
-        """
+        """Give cells new payloads; when this raises, all are as they were."""
         self.recover()
         lengths = np.asarray(lengths, dtype=np.int64)
         ends = np.cumsum(lengths)
@@ -245,11 +189,7 @@ class SharedRawHeap:
         self._change(_Change(begin, payload, cells, ends - lengths + begin, lengths, begin + count))
 
     def clear(self, cells: Indices) -> None:
-        """
-        Empty cells.
-
-        :param cells: The cells
-        """
+        """Empty cells."""
         self.recover()
         self.lengths_array[cells] = 0
 
@@ -260,21 +200,12 @@ class SharedRawHeap:
         self.data_end = 0
 
     def payloads(self, cells: Indices) -> th.Tensor:
-        """
-        Read payloads.
-
-        :param cells: The cells
-        :return: Their bytes, one after the other
-        """
+        """Read payloads."""
         self.recover()
         return self.raw.ranges(self.starts_array[cells], self.lengths_array[cells])
 
     def reserve(self, count: int) -> None:
-        """
-        Make sure that so many bytes fit, by compaction, then by growing.
-
-        :param count: How many
-        """
+        """Make sure that so many bytes fit, by compaction, then by growing."""
         if self.data_end + count <= self.capacity:
             return
         self.compact()
@@ -319,11 +250,7 @@ class SharedRawHeap:
         self.data_end = total
 
     def resize(self, capacity: int) -> None:
-        """
-        Make the heap larger or smaller, but never smaller than what is in it.
-
-        :param capacity: Bytes
-        """
+        """Make the heap larger or smaller, but never smaller than what is in it."""
         self.recover()
         self.raw.resize(capacity, self.data_end)
 

@@ -39,13 +39,7 @@ _STORED = 1.002
 
 
 def parse_compression_method(method: str, compresslevel: int | None = None) -> MethodSpec:
-    """
-    Split a method string into name and level, and check the level.
-
-    :param method: Name or shorthand: ``"delta"``, ``"zstd-5"``, ``"lz4-frame/5"``
-    :param compresslevel: Level, where the method is not a shorthand
-    :return: Name and level; the default level where none was given, None where there are no levels
-    """
+    """Split a method string into name and level, and check the level."""
     name, level = parse_method(method, extra_names=("delta",))
     codec = _CODECS.get(name)
     levels: tuple[range, ...] | None = getattr(codec, "levels", None)
@@ -66,13 +60,7 @@ def parse_compression_method(method: str, compresslevel: int | None = None) -> M
 
 
 def estimate_save_ratio(method: str, compresslevel: int | None = None) -> float:
-    """
-    Estimate how small a method makes an observation.
-
-    :param method: Name or shorthand
-    :param compresslevel: Level, where the method is not a shorthand
-    :return: Bytes stored per raw byte, as measured with stacks of four frames of MsPacman; 1.0 for codecs of others
-    """
+    """Estimate how small a method makes an observation."""
     name, level = parse_compression_method(method, compresslevel)
     if name in _CONSTANT or level is None:
         return _CONSTANT.get(name, 1.0)

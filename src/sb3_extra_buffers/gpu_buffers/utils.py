@@ -20,12 +20,7 @@ INTEGERS = {1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}
 
 
 def numpy_dtype_to_torch(dtype: npt.DTypeLike | th.dtype) -> th.dtype:
-    """
-    Find the torch type of a NumPy type.
-
-    :param dtype: Anything NumPy takes for a dtype; a torch type is returned as it is
-    :return: The torch type
-    """
+    """Find the torch type of a NumPy type."""
     if isinstance(dtype, th.dtype):
         return dtype
     wanted = np.dtype(dtype)
@@ -78,16 +73,7 @@ def estimate_max_slot_bytes(
     compresslevel: int | None = None,
     overalloc_factor: float = OVERALLOC_FACTOR,
 ) -> int:
-    """
-    Estimate the bytes that one observation needs, from ratios that were published for MsPacman.
-
-    :param obs_shape: Shape of one observation
-    :param elem_dtype: Type of its elements
-    :param compression_method: Name or shorthand of the method
-    :param compresslevel: Level, where the method is not a shorthand
-    :param overalloc_factor: How much more than estimated
-    :return: Bytes; for ``rle`` enough for a run per element
-    """
+    """Estimate the bytes that one observation needs, from ratios that were published for MsPacman."""
     if not overalloc_factor > 0:
         raise ValueError(f"overalloc_factor must be positive, got {overalloc_factor}")
     shape = tuple(obs_shape) if isinstance(obs_shape, Iterable) else (obs_shape,)
@@ -107,17 +93,7 @@ def estimate_total_heap_bytes(
     compresslevel: int | None = None,
     overalloc_factor: float = OVERALLOC_FACTOR,
 ) -> int:
-    """
-    Estimate the bytes that all observations of a buffer need, for ``heap_bytes``.
-
-    :param n_cells: How many there are: rows times environments, twice that where ``next_obs`` is kept as well
-    :param obs_shape: Shape of one observation
-    :param elem_dtype: Type of its elements
-    :param compression_method: Name or shorthand of the method
-    :param compresslevel: Level, where the method is not a shorthand
-    :param overalloc_factor: How much more than estimated
-    :return: Bytes
-    """
+    """Estimate the bytes that all observations of a buffer need, for ``heap_bytes``."""
     if n_cells < 1:
         raise ValueError(f"n_cells must be positive, got {n_cells}")
     return n_cells * estimate_max_slot_bytes(obs_shape, elem_dtype, compression_method, compresslevel, overalloc_factor)

@@ -112,12 +112,7 @@ BLOCK_ROWS = FT_BLOCK_ROWS
 
 
 def checksum(const uint8_t[::1] data):
-    """
-    Compute CRC-32C.
-
-    :param data: Bytes
-    :return: Their checksum
-    """
+    """Compute CRC-32C."""
     return ft_compute_checksum(&data[0] if data.shape[0] else NULL, <size_t>data.shape[0])
 
 

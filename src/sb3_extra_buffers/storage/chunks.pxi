@@ -6,12 +6,7 @@ cdef void _let_go(void *context, const uint8_t *memory, size_t size) noexcept wi
 
 
 cdef class Chunk:
-    """
-    A sealed chunk: its bytes never change, and can be looked at, written to a file or sent as they are.
-
-    :param data: ``bytes``, or other memory that nobody writes to, such as a ``Mapping``; kept as long as the chunk is needed.
-        Everything in it is checked
-    """
+    """A sealed chunk: its bytes never change, and can be looked at, written to a file or sent as they are."""
 
     cdef ft_chunk *_chunk
 

@@ -15,12 +15,7 @@ class OtherFormatError(StorageError):
 
 
 def refuse_earlier(*names: str) -> Callable[[str], Any]:
-    """
-    Make the ``__getattr__`` of a module that earlier versions have named in their pickles.
-
-    :param names: What they have named, and what is no longer there
-    :return: The function; it says so of these names
-    """
+    """Make the ``__getattr__`` of a module that earlier versions have named in their pickles."""
 
     def find(name: str) -> Any:
         if name in names:

@@ -21,15 +21,7 @@ _MOST_CHUNK_ROWS = 65519
 
 
 def save_frames(name: str, frozen: FrozenFrames, used: int, files: Replacement) -> dict[str, Any]:
-    """
-    Save a column.
-
-    :param name: Its name
-    :param frozen: What it held at some moment
-    :param used: Rows from this one on do not count
-    :param files: Where to
-    :return: A description, as JSON can hold it
-    """
+    """Save a column."""
     shape, obs_shape, dtype, spec, split = frozen.head
     names: dict[int, str] = {}
     spans = []
@@ -68,12 +60,7 @@ def _describe_coder(spec: CoderSpec) -> dict[str, Any]:
 
 
 def make_coder(said: Any) -> CoderSpec:
-    """
-    Make a choice of coder of its description.
-
-    :param said: The description
-    :return: The choice; ``ValueError`` or ``StorageError`` where this describes none
-    """
+    """Make a choice of coder of its description."""
     method, fallback = said["method"], said["fallback"]
     encoding, decoding = from_json(said["compression_kwargs"]), from_json(said["decompression_kwargs"])
     if not (
@@ -84,15 +71,7 @@ def make_coder(said: Any) -> CoderSpec:
 
 
 def empty_frames(said: Any, expected: Frames | None, lock: StoreLock, any_coder: bool = False) -> Frames:
-    """
-    Make an empty column as one was that was saved.
-
-    :param said: The description
-    :param expected: A column that holds observations of the same form, or nothing is loaded
-    :param lock: The lock of the new one
-    :param any_coder: Whether its frames may be coded otherwise than those of the other
-    :return: The column
-    """
+    """Make an empty column as one was that was saved."""
     shape, obs_shape = make_shape(said["shape"]), make_shape(said["obs_shape"])
     rows, n_envs, views, chunk_rows = shape
     dtype, spec = make_dtype(said["dtype"]), make_coder(said["coder"])
@@ -116,16 +95,7 @@ def empty_frames(said: Any, expected: Frames | None, lock: StoreLock, any_coder:
 def load_frames(
     said: Any, expected: Frames, saved: SavedDirectory, lost: list[tuple[int, int]] | None, any_coder: bool = False
 ) -> Frames:
-    """
-    Make a column of what was saved of it. Nothing of it is trusted.
-
-    :param said: The description
-    :param expected: An empty column that was made for the same observations
-    :param saved: Where from
-    :param lost: Gets the rows of chunks that are damaged; None if that is an error
-    :param any_coder: Whether they may be coded otherwise than those of the empty column
-    :return: The column
-    """
+    """Make a column of what was saved of it. Nothing of it is trusted."""
     try:
         frames = empty_frames(said, expected, expected.lock, any_coder)
         spans = SavedSpans(said, frames, saved)
@@ -143,13 +113,7 @@ def load_frames(
 
 
 class SavedSpans:
-    """
-    The spans of a column that was saved.
-
-    :param said: The description; ``ValueError`` and the like where it makes no sense
-    :param frames: The column that takes them
-    :param saved: Where they are
-    """
+    """The spans of a column that was saved."""
 
     def __init__(self, said: Any, frames: Frames, saved: SavedDirectory) -> None:
         self.places = check_places(said["spans"], frames.rows)
@@ -157,11 +121,7 @@ class SavedSpans:
         self._chunks: dict[Any, Chunk] = {}
 
     def take(self, number: int) -> None:
-        """
-        Have the column adopt one of them; see ``adopt_span``.
-
-        :param number: Which
-        """
+        """Have the column adopt one of them; see ``adopt_span``."""
         name = self.places[number][0]
         try:
             chunk = self._chunks.get(name)

@@ -30,10 +30,6 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     In a larger chunk, more changes are found to have happened before. But a chunk is given back once its last row is written
     over, so a ring takes up to one chunk more than its rows do. The core ends a chunk early once it has enough bytes: half a
     megabyte if frames are small.
-
-    :param rows: Rows of the table
-    :param wraps: Whether it is a ring
-    :return: A number of rows
     """
     if not wraps:
         return min(rows, _MOST_ROWS)
@@ -130,8 +126,6 @@ class FrozenFrames:
     What a column of frames held at one moment; pickled or copied, it is such a column.
 
     Chunks never change, so nothing is copied before a pickler wants it.
-
-    :param frames: The column
     """
 
     __slots__ = ("_lock", "head", "looks", "open", "spans")
@@ -170,13 +164,7 @@ class FrozenFrames:
 
 
 def check_places(places: Any, rows: int) -> list[tuple[Any, int, int, int]]:
-    """
-    Check which rows spans have: they are sorted, and only one may begin with the last row of the span before it.
-
-    :param places: Of each span its chunk, in whatever form, a row of that, the row of the ring, and how many rows there are
-    :param rows: Rows of the ring
-    :return: The same; ``TypeError`` or ``ValueError`` where they make no sense
-    """
+    """Check which rows spans have: they are sorted, and only one may begin with the last row of the span before it."""
     found: list[tuple[Any, int, int, int]] = []
     stop = shared = 0
     for chunk, *numbers in places:
@@ -192,14 +180,7 @@ def check_places(places: Any, rows: int) -> list[tuple[Any, int, int, int]]:
 
 
 def adopt_span(frames: Frames, places: list[tuple[Any, int, int, int]], number: int, chunk: Chunk) -> None:
-    """
-    Have a column adopt a span. That after it comes first, if it has the last row, too.
-
-    :param frames: The column
-    :param places: All spans, see ``check_places``
-    :param number: Which of them
-    :param chunk: Its chunk
-    """
+    """Have a column adopt a span. That after it comes first, if it has the last row, too."""
     _, chunk_row, first, rows = places[number]
     if is_shared(places, number):
         rows -= 1
@@ -211,23 +192,12 @@ def adopt_span(frames: Frames, places: list[tuple[Any, int, int, int]], number: 
 
 
 def is_shared(places: list[tuple[Any, int, int, int]], number: int) -> bool:
-    """
-    Tell whether the last row of a span lacks cells, which the next span has.
-
-    :param places: All spans, see ``check_places``
-    :param number: Which of them
-    :return: Whether it does
-    """
+    """Tell whether the last row of a span lacks cells, which the next span has."""
     return 0 <= number < len(places) - 1 and places[number + 1][2] < places[number][2] + places[number][3]
 
 
 def sum_of(*values: Any) -> int:
-    """
-    Compute a checksum of plain values; chunks have their own.
-
-    :param values: Numbers, strings, None, and tuples of them
-    :return: The checksum
-    """
+    """Compute a checksum of plain values; chunks have their own."""
     return checksum(repr(values).encode())
 
 
@@ -245,13 +215,7 @@ def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
 
 
 def restore_frames(version: int, *state: Any) -> Frames:
-    """
-    Make a column of what another one held. Nothing of it is trusted.
-
-    :param version: Version of this form
-    :param state: What ``FrozenFrames`` has written behind it
-    :return: The column
-    """
+    """Make a column of what another one held. Nothing of it is trusted."""
     if version != _FORMAT:
         raise StorageError(
             f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the "

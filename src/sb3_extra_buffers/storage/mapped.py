@@ -21,13 +21,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class MappedFrames:
-    """
-    A column of frames. A chunk is checked and taken over when one of its rows is needed.
-
-    :param said: The description
-    :param saved: Where it is; all packs are mapped
-    :param lock: The lock of the column
-    """
+    """A column of frames. A chunk is checked and taken over when one of its rows is needed."""
 
     def __init__(self, said: Any, saved: SavedDirectory, lock: StoreLock) -> None:
         try:
@@ -40,11 +34,7 @@ class MappedFrames:
         self._n_missing = len(self._firsts)
 
     def need(self, rows: Integers) -> None:
-        """
-        Have rows that can be read from ``frames``.
-
-        :param rows: Their numbers
-        """
+        """Have rows that can be read from ``frames``."""
         if not self._n_missing:
             return
         wanted = np.zeros(len(self._firsts), np.bool_)
@@ -69,14 +59,7 @@ class MappedFrames:
 
 
 class MappedRows:
-    """
-    Plain columns that were saved together. A piece of them is checked when one of its rows is needed.
-
-    :param said: The description
-    :param expected: Of each column, by name, its type and the shape of one row
-    :param saved: Where they are; all packs are mapped
-    :param lock: Held while a piece is taken over
-    """
+    """Plain columns that were saved together. A piece of them is checked when one of its rows is needed."""
 
     def __init__(
         self,
@@ -111,14 +94,7 @@ class MappedRows:
         self._n_missing = self._pieces.n_pieces
 
     def read(self, name: str, rows: Integers, envs: Integers) -> Array:
-        """
-        Read cells of a column.
-
-        :param name: Its name
-        :param rows: Their rows
-        :param envs: Their environments
-        :return: An array of as many cells
-        """
+        """Read cells of a column."""
         if self._n_missing:
             wanted = np.unique(rows // self._piece_rows)
             for piece in wanted[self._is_missing[wanted]].tolist():
