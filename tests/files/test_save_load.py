@@ -370,7 +370,11 @@ def test_another_version_class_or_space(saved: Path) -> None:
     with pytest.raises(TypeError, match="does not take env"):
         CompressedReplayBuffer.load(saved, env=None)
     before = (saved / MANIFEST).read_bytes()
-    change(saved, format=2)
+    change(saved, format=1)
+    with pytest.raises(StorageError, match=r"in format 1; this version reads format 2: use the version that wrote it"):
+        load_buffer(saved)
+    (saved / MANIFEST).write_bytes(before)
+    change(saved, format=99)
     with pytest.raises(StorageError, match="install a newer one"):
         load_buffer(saved)
     with pytest.raises(StorageError, match="install a newer one"):
