@@ -213,7 +213,8 @@ class Fleet:
         self.client.on_lost = self._on_lost
         for number, info in enumerate(self.shards.infos):
             self._weigh(number, info)
-            self.clock.note(number, 0, info.restored, {who: max(known) for who, (_, known) in info.seen.items() if known})
+            self.clock.note(number, 0, info.restored, {})
+            self.clock.note_seen(number, info.seen)
         self.clock.timesteps = self.restored = self.clock.total
 
     def _weigh(self, number: int, info: ShardInfo) -> None:
