@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from network import Network
 from numbered_envs import RUN, Player, check_values, make_schema, stamps_of_block
@@ -134,6 +134,7 @@ class Cluster:
         assert len(everywhere) == len(set(everywhere)), "a block is in two shards"
 
 
+@example(events=[("play", 0), ("deliver", 0), ("play", 0), ("deliver", 0), ("save", 0), ("kill shard", 0)])
 @given(events=EVENTS)
 def test_nothing_is_lost_unannounced_or_added_twice(events: list[tuple[str, int]]) -> None:
     folder = Path(tempfile.mkdtemp())

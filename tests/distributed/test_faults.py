@@ -414,16 +414,6 @@ def test_too_few_processors_are_told_at_once(monkeypatch: pytest.MonkeyPatch, ca
     assert any("4 CPUs" in line and "2" in line and "num_cpus" in line for line in caplog.messages)
 
 
-def test_the_lag_of_policies_is_told_also_when_nothing_new_has_come(ray: Any) -> None:
-    with Lively(publish_every=1, max_lead=64) as run:
-        run.learn(320)
-        lags = []
-        for _ in range(10):
-            lags.append(run.fleet.status().figures["policy_lag"])
-            time.sleep(0.02)
-        assert max(lags) > 1 and min(lags[3:]) > 1
-
-
 def test_actors_leave_no_records_of_their_calls(ray: Any) -> None:
     """Ray's server keeps a record of each call otherwise, and grows by megabytes a minute."""
     with Lively() as run:

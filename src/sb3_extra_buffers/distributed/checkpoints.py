@@ -104,7 +104,7 @@ def _put_block(shard: Shard, slot: Slot, columns: list[Any], files: Replacement)
     except KeyError:
         files.put(part, pack(columns, slot.chunks)[1])
     sizes = [[len(chunk) for chunk in of_key] for of_key in slot.chunks]
-    return {"name": slot.name, "policy_version": slot.policy_version, "splits": slot.splits, "sizes": sizes}
+    return {"name": slot.name, "splits": slot.splits, "sizes": sizes}
 
 
 def _put_shares(shares: Any, files: Replacement) -> str:
@@ -137,7 +137,7 @@ def load_shard(shard: Shard, path: str | os.PathLike[str], checkpoint: str) -> i
             data = saved.read(_block_name(state["run"], name))
             columns, chunks = unpack(shard.schema, block["sizes"], data)
             splits = tuple((int(axis), int(group)) for axis, group in block["splits"])
-            shard.put(Slot(name, int(block["policy_version"]), splits, chunks), columns)
+            shard.put(Slot(name, splits, chunks), columns)
         shard.seen = seen
         if isinstance(shard.drawer, PriorityDrawer) and state["priorities"] is not None:
             shares = np.frombuffer(saved.read(state["priorities"]), np.float64)

@@ -73,6 +73,10 @@ class Clock:
         if incarnation == self._incarnations[shard]:
             self._added[shard], self._reserved[shard] = max(self._added[shard], added), reserved
 
+    def note_seen(self, shard: int, seen: Mapping[Who, tuple[int, set[int]]]) -> None:
+        """Note what a shard has from a checkpoint: see ``Shard.seen``."""
+        self.note(shard, -1, 0, {who: max(known) for who, (_, known) in seen.items() if known})
+
     def replace(
         self,
         shard: int,
@@ -87,6 +91,7 @@ class Clock:
         ``seen`` are those of the new shard, from a checkpoint. ``told`` is what living collectors say: the number of their
         next block, and those whose acknowledgement they have not heard, which they send again.
         """
+        self.note_seen(shard, seen)  # it may have been saved before it could tell
         own: dict[Who, set[int]] = {}
         for who in {*self._highest[shard], *told}:
             following, waiting = told.get(who, (self._highest[shard].get(who, -1) + 1, ()))

@@ -104,7 +104,7 @@ class Fleet:
         self.n_envs, self.n_shards = n_collectors * envs_per_collector, n_shards
         self.block_steps, self.publish_every, self.exploration = block_steps, publish_every, exploration
         self.max_lead = 4 * self.n_envs * block_steps if max_lead is None else max_lead
-        self.on_shard_loss, self.seed = on_shard_loss, seed
+        self.on_shard_loss, self.seed = on_shard_loss, self.settings["seed"]
         self.timeout, self.start_timeout = timeout, start_timeout
         self.checkpoint_dir = None if checkpoint_dir is None else os.path.abspath(checkpoint_dir)
         self.checkpoint_every = checkpoint_every
@@ -213,7 +213,8 @@ class Fleet:
         self.client.on_lost = self._on_lost
         for number, info in enumerate(self.shards.infos):
             self._weigh(number, info)
-            self.clock.note(number, 0, info.restored, {who: max(known) for who, (_, known) in info.seen.items() if known})
+            self.clock.note(number, 0, info.restored, {})
+            self.clock.note_seen(number, info.seen)
         self.clock.timesteps = self.restored = self.clock.total
 
     def _weigh(self, number: int, info: ShardInfo) -> None:

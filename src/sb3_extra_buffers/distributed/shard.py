@@ -109,7 +109,6 @@ class Slot(NamedTuple):
     """What is known of a block besides what is in the table."""
 
     name: tuple[int, int, int]
-    policy_version: int
     splits: tuple[tuple[int, int], ...]
     chunks: Chunks
 
@@ -262,7 +261,7 @@ class Shard:
             settled, known = self.seen.get(who, (0, set()))
             is_new = sequence >= settled and sequence not in known
             if is_new:
-                self._store(Slot(block.name, block.policy_version, block.splits, chunks), columns, ready)
+                self._store(Slot(block.name, block.splits, chunks), columns, ready)
             settled = max(settled, min(block.settled, sequence))
             self.seen[who] = settled, {number for number in (*known, sequence) if number >= settled}
             self.duplicates += not is_new
