@@ -308,7 +308,7 @@ def test_recommend_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[
     path = tmp_path / "train.py"
     # As a user runs it, but for its length.
     path.write_text(script.replace("10_000", "150"), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
 
 

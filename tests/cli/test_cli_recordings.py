@@ -279,12 +279,12 @@ def interrupt_when(ready: Any, argv: list[str], folder: Path) -> tuple[int, str]
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not ready(process):
             assert time.monotonic() < deadline and process.poll() is None, "it was done, or never began"
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
     finally:
         process.kill()
     return process.returncode, errors

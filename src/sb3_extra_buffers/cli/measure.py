@@ -457,6 +457,7 @@ def measuring(
     # A rollout is read when it is full, and only then overwritten; a replay buffer is read while that happens.
     if on_policy:
         yield from take_samples()
+    resident_bytes_after_release()  # what batches took is not memory of the buffer
     yield from fill(played.rows_to_add - played.rows, played.rows)
     if not on_policy:
         yield from compare_batches(batches - batches // 2)
