@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 # From the bottom up: a layer may import those before it. A new package is entered here.
 LAYERS = (
     "_support",
+    "_spaces",
     "codecs",
     "storage",
     "compressed",
@@ -32,7 +33,7 @@ WITHOUT_SB3 = ("_support", "codecs", "storage")
 
 # Where a layer that has others above it imports a name that is computed: optional libraries, buffers that the package
 # itself names, and names that a package imports at first use.
-COMPUTED = {"codecs._optional", "codecs.zstd", "compressed.choose", "distributed"}
+COMPUTED = {"_support", "codecs._optional", "codecs.zstd", "compressed.choose", "distributed"}
 HAS_OTHERS_ABOVE = ("_support", "codecs", "storage", "compressed", "testing", "gpu_buffers", "distributed")
 
 MODULES = sorted(ROOT.rglob("*.py"))

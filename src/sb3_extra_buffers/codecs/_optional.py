@@ -9,20 +9,10 @@ import importlib
 import importlib.util
 import sys
 
+from sb3_extra_buffers._support import install_hint as install_hint
+
 ZSTD_MODULES = ("zstandard", "compression.zstd", "backports.zstd")
 """Libraries that can serve ``zstd``, best first: zstandard reuses its contexts."""
-
-
-def install_hint(extra: str) -> str:
-    """
-    Say how to install an extra of this package.
-
-    From a clone, never by our name: the package that has it on PyPI is another one, and pip would fetch that.
-
-    :param extra: Name of the extra
-    :return: The command, and where to run it
-    """
-    return f'pip install ".[{extra}]" in a clone of the sb3-extra-buffers repository'
 
 
 def importable(*modules: str) -> bool:

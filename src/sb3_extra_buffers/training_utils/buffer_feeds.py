@@ -15,7 +15,7 @@ from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer, RolloutBu
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, VecTransposeImage, unwrap_vec_normalize
 
-from sb3_extra_buffers.datasets.checks import same_form
+from sb3_extra_buffers._spaces import same_form
 
 
 @dataclass(frozen=True)

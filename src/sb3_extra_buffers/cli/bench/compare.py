@@ -88,8 +88,8 @@ class Results:
 
         :param path: Where
         """
+        from sb3_extra_buffers._support import atomic_write
         from sb3_extra_buffers.cli.demo.figures import versions
-        from sb3_extra_buffers.recording.atomic import written_beside
 
         def figures(measured: Measured) -> dict[str, Any]:
             ratios = {
@@ -110,7 +110,7 @@ class Results:
             "methods": {str(measured.method): figures(measured) for measured in self.ours},
             "made_with": versions(),
         }
-        with written_beside(path) as beside:
+        with atomic_write(path) as beside:
             beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

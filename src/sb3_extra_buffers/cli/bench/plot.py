@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from sb3_extra_buffers._support import atomic_write
 from sb3_extra_buffers.cli.bench.compare import Results
 from sb3_extra_buffers.cli.demo.plot import GRID, OUR_COLOUR, QUIET, SB3_COLOUR, tidy
 from sb3_extra_buffers.cli.measuring import BATCH_SIZE
-from sb3_extra_buffers.recording.atomic import written_beside
 
 _UNITS_OF_BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _UNITS_OF_MICROSECONDS = (("s", 1e6), ("ms", 1e3), ("µs", 1.0))
@@ -103,5 +103,5 @@ def draw(results: Results, path: Path) -> None:
     :param results: The figures
     :param path: PNG to write
     """
-    with written_beside(path) as beside:
+    with atomic_write(path) as beside:
         make_figure(results).savefig(beside, dpi=150)

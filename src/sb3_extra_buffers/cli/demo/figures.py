@@ -173,9 +173,9 @@ class Comparison:
 
         :param path: Where
         """
-        from sb3_extra_buffers.recording.atomic import written_beside
+        from sb3_extra_buffers._support import atomic_write
 
-        with written_beside(path) as beside:
+        with atomic_write(path) as beside:
             beside.write_text(json.dumps(self._figures(), indent=2) + "\n", encoding="utf-8")
 
     def _figures(self) -> dict[str, Any]:

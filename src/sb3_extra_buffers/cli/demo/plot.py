@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from sb3_extra_buffers._support import atomic_write
 from sb3_extra_buffers.cli.demo.figures import BATCH_SIZE, FRAME_STACK, Comparison
 from sb3_extra_buffers.cli.formatting import format_bytes
 from sb3_extra_buffers.cli.games import game_title
-from sb3_extra_buffers.recording.atomic import written_beside
 
 # Okabe and Ito's palette: told apart with every kind of colour vision, and in print.
 SB3_COLOUR = "#D55E00"
@@ -145,5 +145,5 @@ def draw(comparison: Comparison, path: Path) -> None:
     memory, times = figure.subplots(1, 2, width_ratios=(1.3, 1))
     _draw_memory(memory, comparison)
     _draw_times(times, comparison)
-    with written_beside(path) as beside:
+    with atomic_write(path) as beside:
         figure.savefig(beside, dpi=150)
