@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 # From the bottom up: a layer may import those before it. A new package is entered here.
 LAYERS = (
     "_support",
+    "_spaces",
     "codecs",
     "storage",
     "compressed",

@@ -146,21 +146,11 @@ def test_hostile_npz(tmp_path: Path) -> None:
             continue
         same_transitions(found, ours)
 
-    def rewritten(name: str, data: bytes, twice: bool = False) -> None:
+    def rewritten(name: str, data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
             for info in old.infolist():
                 new.writestr(info.filename, data if info.filename == name else old.read(info))
-            if twice:
-                new.writestr(name.removesuffix(".npy"), data)
 
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 1)})
-    rewritten("rewards.npy", head.getvalue() + b"\0" * 100)
-    with pytest.raises(StorageError, match="does not have the size"):
-        replay_from_npz(path)
-    rewritten("rewards.npy", b"\x93NUMPY\3\0" + b"\0" * 50)
-    with pytest.raises(StorageError, match="unknown version"):
-        replay_from_npz(path)
     rewritten("spaces.npy", b"")
     with pytest.raises(StorageError):
         replay_from_npz(path)
@@ -183,8 +173,7 @@ def test_pickles_of_sb3(kind: str, tmp_path: Path) -> None:
     save_to_pkl(tmp_path / "sb3.pkl", theirs)
     with pytest.raises(ValueError, match=r"was not opened: a pickle can run any code.*allow_pickle=True"):
         replay_from_pickle(tmp_path / "sb3.pkl")
-    if kind == "dict":  # a process of its own takes its time
-        same_transitions(replay_from_pickle(tmp_path / "sb3.pkl", allow_pickle=True), theirs)
+    same_transitions(replay_from_pickle(tmp_path / "sb3.pkl", allow_pickle=True), theirs)
     ours.save(tmp_path / "buffer")
     assert export_pickle(tmp_path / "buffer", tmp_path / "back.pkl") == 80
     back = load_from_pkl(tmp_path / "back.pkl")
@@ -206,7 +195,7 @@ def test_pickles_that_are_something_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("steps", [15, 60])
 def test_optimized_buffers_of_sb3(steps: int) -> None:
     """What SB3 samples from such a buffer, with the next observation that it has."""
-    from sb3_extra_buffers.datasets.blocks import copy_of
+    from sb3_extra_buffers.datasets.filling import copy_of
 
     theirs = ReplayBuffer(
         40, SPACES["vectors"], ACTIONS["discrete"], "cpu", 2, optimize_memory_usage=True, handle_timeout_termination=False
@@ -285,7 +274,7 @@ def test_recordings(tmp_path: Path) -> None:
 
 
 def dict_of_spaces() -> dict[str, Any]:
-    from sb3_extra_buffers.recording.spaces import describe_space
+    from sb3_extra_buffers._spaces import describe_space
 
     return {
         "frame_space": describe_space(spaces.Box(0, 255, (16, 16, 3), np.uint8)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pickle
 import signal
@@ -111,9 +110,10 @@ def test_info_reads_the_header_only(pong: RecordBuffer, tmp_path: Path) -> None:
     # With all frames destroyed it still tells the same.
     with zipfile.ZipFile(path) as archive:
         places = [item.header_offset for item in archive.infolist() if item.filename.startswith("frames/")]
+    assert places
     damaged = bytearray(path.read_bytes())
     for place in places:
-        damaged[place + 60 : place + 90] = bytes(30)
+        damaged[place + 90 : place + 120] = bytes(30)
     path.write_bytes(damaged)
     assert recording_info(path) == info
     with pytest.raises(RecordingError, match=str(path)):
@@ -150,108 +150,89 @@ def rewritten(path: Path, change: Any) -> Path:
     change(members)
     out = path.with_name("changed.rec")
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo("format"), members.pop("format"))
         for name, content in members.items():
             archive.writestr(name, content)
     return out
 
 
-def npy(array: Any, allow_pickle: bool = False) -> bytes:
-    out = io.BytesIO()
-    np.save(out, array, allow_pickle=allow_pickle)
-    return out.getvalue()
-
-
-def set_header(**changes: Any) -> Any:
-    def change(members: dict[str, bytes]) -> None:
-        members["header.json"] = json.dumps({**json.loads(members["header.json"]), **changes}).encode()
-
-    return change
-
-
 class Bomb:
-    """Tells when it is unpickled."""
+    """Leaves a trace where it is unpickled."""
 
     def __reduce__(self) -> Any:
         return (exec, ("import os; os.environ['SB3XB_UNPICKLED'] = 'yes'",))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda m: m.pop("header.json"), "it has no header"),
-        (lambda m: m.update({"header.json": b"{"}), "header is damaged"),
-        (lambda m: m.update({"header.json": b"[]"}), "does not say so"),
-        (lambda m: m.update({"header.json": b"\xff"}), "header is damaged"),
-        (lambda m: m.pop("reward.npy"), "reward.npy is missing"),
-        (lambda m: m.pop("frames/0.npy"), "frames/0.npy is missing"),
-        (lambda m: m.update({"reward.npy": npy(np.zeros(3))}), "reward.npy does not hold float64"),
-        (lambda m: m.update({"flags.npy": npy(np.zeros(12, np.int8))}), "flags.npy does not hold uint8"),
-        (lambda m: m.update({"flags.npy": npy(np.full(12, 1, np.uint8))}), "goes on after it was done"),
-        (lambda m: m.update({"ends.npy": npy(np.array([5, 4, 12]))}), "do not add up"),
-        (lambda m: m.update({"ends.npy": npy(np.array([5, 10, 13]))}), "do not add up"),
-        (lambda m: m.update({"finals.npy": npy(np.array([4, 8]))}), "final frames that belong to no episode"),
-        (
-            lambda m: m.update({"reward.npy": npy(np.array([Bomb()] * 12, object), True)}),
-            "reward.npy does not",
-        ),
-        (set_header(format_version=99), "format 99"),
-        (set_header(steps=-1), "'steps' is -1"),
-        (set_header(steps=1 << 40), "do not add up"),
-        (set_header(steps="12"), "'steps' is '12'"),
-        (set_header(kind="other"), "'kind'"),
-        (set_header(frame_shape=[1 << 40]), "'chunk_frames' is too large"),
-        (set_header(frame_dtype="|O"), "'frame_dtype'"),
-        (set_header(frame_dtype="<f3"), "'frame_dtype'"),
-        (set_header(coding="xx"), "how frames are coded"),
-        (set_header(coding=None), "how frames are coded"),
-        (set_header(features={"health": "f4"}), "'features'"),
-    ],
-)
-def test_files_that_lie_are_refused(change: Any, message: str, tmp_path: Path) -> None:
+def test_no_code_is_run(tmp_path: Path) -> None:
     filled(lambda: RecordBuffer(None, (6, 6), features=FEATURES), 12).save(tmp_path / "a.rec")
-    path = rewritten(tmp_path / "a.rec", change)
-    with pytest.raises(RecordingError, match=message):
-        load_recording(path)
+    out = io.BytesIO()
+    np.save(out, np.array([Bomb()] * 12, object), allow_pickle=True)
+    for name in ("reward", "frames", "ends", "features/0"):
+        path = rewritten(tmp_path / "a.rec", lambda members, name=name: members.update({f"{name}.npy": out.getvalue()}))
+        with pytest.raises(RecordingError, match="allow_pickle=False"):
+            load_recording(path)
     assert "SB3XB_UNPICKLED" not in os.environ
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        (6, 99, "zip file version"),
-        (8, 1, "encrypted"),
-        (10, 14, "an unknown way"),
-        (26, 255, "cannot be as large|does not have the size"),
-    ],
-)
-def test_a_damaged_list_of_members_is_told(place: int, value: int, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.rec"
-    filled(lambda: RecordBuffer(None, (6, 6)), 12).save(path)
-    whole = bytearray(path.read_bytes())
-    whole[whole.index(b"PK\x01\x02") + place] = value  # of the entry of reward.npy, the first
-    path.write_bytes(whole)
-    with pytest.raises(RecordingError, match=message):
-        load_recording(path)
+def test_other_versions_are_refused(tmp_path: Path) -> None:
+    filled(lambda: RecordBuffer(None, (6, 6)), 12).save(tmp_path / "a.rec")
+
+    def change(members: dict[str, bytes]) -> None:
+        members["header.json"] = members["header.json"].replace(b'"format_version": 2', b'"format_version": 1')
+
+    path = rewritten(tmp_path / "a.rec", change)
+    # Version 1 began with another member.
+    with zipfile.ZipFile(path) as new, zipfile.ZipFile(tmp_path / "old.rec", "w") as old:
+        for name in ("reward.npy", "header.json"):
+            old.writestr(name, new.read(name))
+    for other in (path, tmp_path / "old.rec"):
+        assert is_recording(other)
+        for read in (load_recording, recording_info):
+            with pytest.raises(RecordingError, match=r"format 1 by version .*reads format 2 only"):
+                read(other)
+
+
+@pytest.mark.parametrize("cls", [RecordBuffer, CompressedRecordBuffer])
+def test_a_damaged_chunk_is_noticed_even_with_the_checksum_of_the_zip_file(cls: type[RecordBuffer], tmp_path: Path) -> None:
+    filled(lambda: cls(None, (30, 40)), 12).save(tmp_path / "a.rec")
+
+    def change(members: dict[str, bytes]) -> None:
+        (name,) = [name for name in members if name.startswith("frames/")]
+        chunk = bytearray(members[name])
+        chunk[len(chunk) // 2] ^= 1
+        members[name] = bytes(chunk)
+
+    with pytest.raises(RecordingError, match="damaged"):
+        load_recording(rewritten(tmp_path / "a.rec", change))
+
+
+def test_compressed_frames_are_taken_over_as_they_are(tmp_path: Path) -> None:
+    """Saved again, they are the same bytes: nothing was coded."""
+    buffer = filled(lambda: CompressedRecordBuffer(None, (30, 40), compression_method="zstd-3"), 40)
+    buffer.save(tmp_path / "a.rec")
+    loaded = load_recording(tmp_path / "a.rec")
+    assert isinstance(loaded, CompressedRecordBuffer) and loaded.compression_method == buffer.compression_method
+    assert loaded.memory_usage().stored_bytes == buffer.memory_usage().stored_bytes
+    loaded.save(tmp_path / "b.rec")
+    frames = []
+    for name in ("a.rec", "b.rec"):
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            frames.append({name: archive.read(name) for name in archive.namelist() if name.startswith("frames/")})
+    assert len(frames[0]) >= 1 and frames[0] == frames[1]
 
 
 def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
     buffer = filled(lambda: RecordBuffer(None, (6, 6), metadata={"note": "good"}), 12)
     buffer.save(path)
-    nested: Any = 1
-    for _ in range(70):
-        nested = [nested]
     for key, value, error, message in [
         ("x", float("nan"), TypeError, "JSON"),
         ("x", {1, 2}, TypeError, "JSON"),
-        ("x", "\ud800", ValueError, "not Unicode"),
-        ("x", nested, ValueError, "nested more than 64 deep"),
+        ("x", "\ud800", TypeError, "JSON"),
         ("fps", 10**400, ValueError, r"allowed: 0\.01 to 100,000"),
-        ("x", "a" * (17 << 20), ValueError, "metadata is too large"),
     ]:
-        if key == "fps" or len(str(value)) < 1000:
-            with pytest.raises(error, match=message):
-                RecordBuffer(None, (6, 6), metadata={key: value})
+        with pytest.raises(error, match=message):
+            RecordBuffer(None, (6, 6), metadata={key: value})
         buffer.metadata[key] = value  # too late to be refused by the constructor
         with pytest.raises(error, match=message):
             buffer.save(path)
@@ -260,14 +241,9 @@ def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path) -> None:
         assert_same_recording(buffer, load_recording(path))
     with pytest.raises(ValueError, match="31 dimensions; allowed: at most 30"):
         RecordBuffer(None, (1,) * 31)
-    with pytest.raises(ValueError, match="not Unicode"):
-        RecordBuffer(None, (6, 6), features={"\ud800": np.int8})
     deep = filled(lambda: CompressedRecordBuffer(np.int64(3), (1,) * 29 + (600,), features={"x": ((1,) * 30, np.int8)}), 5)
     deep.save(path)
     assert_same_recording(deep, load_recording(path))
-    many = filled(lambda: RecordBuffer(None, (1,), metadata={"x": "a" * (15 << 20)}), 3)
-    many.save(path)
-    assert_same_recording(many, load_recording(path))
 
 
 def test_other_files_are_no_recordings(tmp_path: Path) -> None:
@@ -292,11 +268,11 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monk
     before = path.read_bytes()
     for error in (KeyboardInterrupt, OSError):
 
-        def fail(*args: Any, error: Any = error) -> None:
+        def fail(*args: Any, error: Any = error, **kwargs: Any) -> None:
             raise error("now")
 
         with monkeypatch.context() as patch:
-            patch.setattr("sb3_extra_buffers.recording.files._final_frames", fail)
+            patch.setattr(np.lib.format, "write_array", fail)
             with pytest.raises(error):
                 buffer.save(path)
         assert os.listdir(tmp_path) == ["a.rec"]

@@ -357,7 +357,7 @@ def test_an_interrupted_export_leaves_no_dataset(pong: RecordBuffer, datasets: P
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sb3_extra_buffers.recording.minari_datasets._episode_buffer", interrupted)
+    monkeypatch.setattr("sb3_extra_buffers.recording.minari._as_minari", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export_minari(pong, "half-v0")
     assert not (datasets / "half-v0").exists()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from recording_kit import assert_same_recording, filled
 
+from sb3_extra_buffers._support import atomic_write
 from sb3_extra_buffers.recording import (
     RecordBuffer,
     export_contact_sheet,
@@ -20,7 +21,6 @@ from sb3_extra_buffers.recording import (
     load_recording,
     write_viewer,
 )
-from sb3_extra_buffers.recording.atomic import written_beside
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes and links are those of POSIX")
 root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root")
@@ -92,7 +92,7 @@ def test_nobody_reads_the_new_file_before_it_is_in_place(tmp_path: Path) -> None
     path = tmp_path / "a.rec"
     path.write_bytes(b"old")
     path.chmod(0o600)
-    with written_beside(path) as beside:
+    with atomic_write(path) as beside:
         beside.write_bytes(b"new")
         assert stat.S_IMODE(beside.stat().st_mode) == 0o600
     assert path.read_bytes() == b"new"

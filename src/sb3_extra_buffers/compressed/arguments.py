@@ -119,13 +119,6 @@ def explain_size(error: Exception, buffer_size: int) -> None:
         ) from error
 
 
-def same_form(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
-    """Whether observations of two spaces have the same keys, shapes and types; limits do not matter."""
-    if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
-        return one.keys() == other.keys() and all(same_form(one[key], other[key]) for key in one)
-    return (type(one), one.shape, one.dtype) == (type(other), other.shape, other.dtype)
-
-
 def takes_dict(cls: type) -> bool:
     """Tell whether a buffer class is for Dict observations."""
     return issubclass(cls, (DictReplayBuffer, DictRolloutBuffer))

@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_extra_buffers.compressed.arguments import same_form
+from sb3_extra_buffers._spaces import same_form
 from sb3_extra_buffers.compressed.replay import TableReplay
 from sb3_extra_buffers.storage.valid_slots import ValidSlots
 

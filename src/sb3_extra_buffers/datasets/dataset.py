@@ -16,12 +16,10 @@ from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_extra_buffers.compressed.files import Path
-from sb3_extra_buffers.datasets.episodes import OfflineEpisode, find_episodes
 from sb3_extra_buffers.datasets.saved_table import SavedTable, open_table
+from sb3_extra_buffers.recording.rows import COLUMNS, Integers, OfflineEpisode, find_episodes, map_parts
 from sb3_extra_buffers.storage.disk import DISK, Disk
 from sb3_extra_buffers.storage.errors import StorageError
-
-Integers = npt.NDArray[np.int64]
 
 
 class Transition(NamedTuple):
@@ -225,7 +223,7 @@ def _reopen(path: str, device: str, fingerprint: str) -> OfflineDataset:
     if dataset._table.saved.fingerprint() != fingerprint:
         raise StorageError(
             f"{path} has changed since the data set was opened in another process, so the same number would be another "
-            "transition; call refresh() there, and start the workers while nobody writes to it"
+            "transition; call refresh() there, and start the workers while no process writes to it"
         )
     return dataset
 
@@ -250,40 +248,24 @@ def read_samples(
     env: VecNormalize | None = None,
     device: th.device | None = None,
 ) -> Any:
-    """
-    Read transitions as SB3's replay buffers give them.
-
-    :param table: Where they are
-    :param rows: Rows of the ring
-    :param envs: Environments
-    :param env: To normalize with
-    :param device: Where they go; the CPU by default
-    :return: The samples
-    """
-    obs, next_obs = table.read_observations(rows, envs)
-    actions, rewards, dones, timeouts = (
-        table.read_plain(name, rows, envs) for name in ("actions", "rewards", "dones", "timeouts")
-    )
+    """Read transitions as SB3's replay buffers give them, normalized by ``env``; on the CPU by default."""
+    found = table.read(COLUMNS, rows, envs)
     # Only dones that are not due to time-outs.
-    final = (dones * (1 - timeouts)).reshape(-1, 1)
-    reward = BaseBuffer._normalize_reward(rewards.reshape(-1, 1), env)
-    data = BaseBuffer._normalize_obs(obs, env), actions, BaseBuffer._normalize_obs(next_obs, env), final, reward
+    final = (found["dones"] * (1 - found["timeouts"])).reshape(-1, 1)
+    reward = BaseBuffer._normalize_reward(found["rewards"].reshape(-1, 1), env)
+    obs, next_obs = (BaseBuffer._normalize_obs(found[name], env) for name in ("observations", "next_observations"))
     kind = ReplayBufferSamples if None in table.parts else DictReplayBufferSamples
-    return kind(*[_tensors(part, device) for part in data])
 
+    def tensor(array: Any) -> th.Tensor:
+        return th.from_numpy(array) if device is None else th.from_numpy(array).to(device)
 
-def _tensors(array: Any, device: th.device | None) -> Any:
-    if isinstance(array, dict):
-        return {key: _tensors(part, device) for key, part in array.items()}
-    tensor = th.from_numpy(array)
-    return tensor if device is None else tensor.to(device)
+    return kind(*[map_parts(tensor, part) for part in (obs, found["actions"], next_obs, final, reward)])
 
 
 def _split(samples: Any) -> list[Transition]:
     """Samples one by one."""
-
-    def at(part: Any, place: int) -> Any:
-        return {key: tensor[place] for key, tensor in part.items()} if isinstance(part, dict) else part[place]
-
     parts = samples[: len(Transition._fields)]
-    return [Transition(*[at(part, place) for part in parts]) for place in range(len(samples.rewards))]
+    return [
+        Transition(*[map_parts(lambda array, place=place: array[place], part) for part in parts])  # type: ignore[misc]
+        for place in range(len(samples.rewards))
+    ]

@@ -10,8 +10,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_extra_buffers.compressed.files import Path
 from sb3_extra_buffers.compressed.replay import CompressedDictReplayBuffer, CompressedReplayBuffer, TableReplay
-from sb3_extra_buffers.datasets.checks import check_spaces
 from sb3_extra_buffers.datasets.dataset import OfflineDataset, open_dataset
+from sb3_extra_buffers.datasets.filling import check_spaces
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

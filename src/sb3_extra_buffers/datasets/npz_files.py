@@ -1,4 +1,4 @@
-"""Transitions to and from npz files. Nothing in a file is unpickled, and it is read some rows at a time."""
+"""Transitions to and from npz files. Nothing in a file is unpickled, and it is read and written some rows at a time."""
 
 from __future__ import annotations
 
@@ -9,32 +9,27 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.preprocessing import get_action_dim, get_obs_shape
 
+from sb3_extra_buffers._spaces import any_box, discrete_for, scale_actions
+from sb3_extra_buffers._support import atomic_write, with_progress
 from sb3_extra_buffers.compressed.files import Path
 from sb3_extra_buffers.compressed.saved_spaces import describe_space, make_space
-from sb3_extra_buffers.datasets.blocks import COLUMNS, OBSERVED, Blocks, add_block, new_buffer
 from sb3_extra_buffers.datasets.dataset import OfflineDataset
-from sb3_extra_buffers.datasets.saved_table import PLAIN
-from sb3_extra_buffers.recording.atomic import written_beside
-from sb3_extra_buffers.recording.optional import with_progress
-from sb3_extra_buffers.recording.spaces import any_box, discrete_for, scale_actions
+from sb3_extra_buffers.datasets.filling import add_block, new_buffer, rows_of
+from sb3_extra_buffers.recording.rows import OBSERVED, PLAIN, Array
 from sb3_extra_buffers.storage.errors import StorageError
-
-Array = npt.NDArray[Any]
 
 SPACES = "spaces"
 """The member that says what observations and actions are."""
 
 _ROWS_AT_ONCE = 64
-_MOST_SHRINKING = 1032  # what deflate makes of zeros
-_MOST_HEADER = 1 << 14
 _DAMAGES = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, NotImplementedError),
     *(ValueError, ArithmeticError, LookupError, RuntimeError, TypeError, SyntaxError, tokenize.TokenError),
@@ -54,20 +49,23 @@ def export_npz(source: ReplayBuffer | OfflineDataset | Path, path: Path, *, prog
     :param progress: Whether to show a progress bar (on a terminal)
     :return: How many transitions were written
     """
-    blocks = Blocks(source)
-    said = {"observation_space": describe_space(blocks.observation_space), "action_space": describe_space(blocks.action_space)}
-    members = _members(blocks.observation_space, blocks.action_space, blocks.n_envs)
-    with written_beside(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    rows = rows_of(source)
+    described = {
+        "observation_space": describe_space(rows.observation_space),
+        "action_space": describe_space(rows.action_space),
+    }
+    members = _members(rows.observation_space, rows.action_space, rows.n_envs)
+    with atomic_write(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open(f"{SPACES}.npy", "w") as file:
-            np.lib.format.write_array(file, np.array(json.dumps(said)), allow_pickle=False)
+            np.lib.format.write_array(file, np.array(json.dumps(described)), allow_pickle=False)
         for name, (column, key, dtype, shape) in with_progress(members.items(), len(members), "writing", "array", progress):
-            head = {"descr": dtype.str, "fortran_order": False, "shape": (blocks.rows, *shape)}
+            head = {"descr": dtype.str, "fortran_order": False, "shape": (rows.used, *shape)}
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array_header_1_0(file, head)
-                for block in blocks.read((column,)):
+                for block in rows.blocks((column,)):
                     part = block[column] if key is None else block[column][key]
                     file.write(np.ascontiguousarray(part, dtype).reshape(-1).view(np.uint8).data)
-    return blocks.rows * blocks.n_envs
+    return rows.used * rows.n_envs
 
 
 def _members(
@@ -86,32 +84,18 @@ def _members(
 
 
 class _NpzFile:
-    """
-    An npz file, of which nothing is believed.
-
-    :param archive: The file
-    """
+    """Arrays in a zip file, read like ``numpy.load(allow_pickle=False)``, but some rows at a time."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
-        self.members: dict[str, zipfile.ZipInfo] = {}
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            if name in self.members:
-                raise StorageError(f"it holds {name!r} twice")
-            if info.file_size > max(info.compress_size, 1) * _MOST_SHRINKING or info.flag_bits & 1:
-                raise StorageError(f"{name!r} cannot be as large as it says, or is encrypted")
-            self.members[name] = info
-        self.heads = {name: self._read_head(name) for name in self.members}
+        self._members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+        self.heads = {name: self._read_head(name) for name in self._members}
 
     def _read_head(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-        info = self.members[name]
-        with self._archive.open(info) as file:
+        with self._archive.open(self._members[name]) as file:
             version = np.lib.format.read_magic(file)
-            if version not in ((1, 0), (2, 0)):
-                raise StorageError(f"{name!r} is an array of the unknown version {version}")
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, is_fortran, dtype = read(file, max_header_size=_MOST_HEADER)
+            shape, is_fortran, dtype = read(file)
             start = file.tell()
         if dtype.hasobject:
             raise StorageError(
@@ -119,26 +103,21 @@ class _NpzFile:
             )
         if dtype.kind not in "biufU" or (is_fortran and len(shape) > 1):
             raise StorageError(f"{name!r} is of type {dtype}, or in Fortran's order; save numbers, with np.ascontiguousarray")
-        if info.file_size != start + math.prod(shape) * dtype.itemsize:
-            raise StorageError(f"{name!r} does not have the size that its shape {shape} takes")
         return shape, dtype, start
 
     def whole(self, name: str) -> Array:
         """All of an array."""
-        shape, _, _ = self.heads[name]
-        parts = list(self.pieces(name, max(shape[0], 1) if shape else 1))
-        return parts[0] if parts else np.empty(shape, self.heads[name][1])
+        array: Array = np.load(BytesIO(self._archive.read(self._members[name])), allow_pickle=False)
+        return array
 
     def pieces(self, name: str, rows: int) -> Iterator[Array]:
         """An array, some rows at a time."""
         shape, dtype, start = self.heads[name]
-        steps = shape[0] if shape else 1
-        with self._archive.open(self.members[name]) as file:
+        with self._archive.open(self._members[name]) as file:
             file.read(start)
-            for first in range(0, steps, rows):
-                some = (min(rows, steps - first), *shape[1:]) if shape else ()
-                data = file.read(math.prod(some) * dtype.itemsize)
-                yield np.frombuffer(data, dtype).reshape(some)
+            for first in range(0, shape[0], rows):
+                some = (min(rows, shape[0] - first), *shape[1:])
+                yield np.frombuffer(file.read(math.prod(some) * dtype.itemsize), dtype).reshape(some)
             if file.read(1):  # the checksum is compared at the end
                 raise StorageError(f"{name!r} is longer than it says")
 
@@ -178,8 +157,8 @@ def replay_from_npz(
 def _read(file: _NpzFile, space: Any, action_space: Any, progress: bool, options: Mapping[str, Any]) -> Any:
     is_ours = SPACES in file.heads
     if is_ours:
-        said = json.loads(file.whole(SPACES).item())
-        space, action_space = make_space(said["observation_space"]), make_space(said["action_space"])
+        described = json.loads(file.whole(SPACES).item())
+        space, action_space = make_space(described["observation_space"]), make_space(described["action_space"])
     heads = file.heads
     ends = "dones" if "dones" in heads else "terminals"
     missing = [name for name in ("actions", "rewards", ends) if name not in heads]
@@ -225,10 +204,9 @@ def _read(file: _NpzFile, space: Any, action_space: Any, progress: bool, options
             block["dones"] = (block["dones"] > 0) | block["timeouts"]
         if not is_ours:
             block["actions"] = scale_actions(action_space, block["actions"])
-        add_block(buffer, {name: block[name] for name in COLUMNS})
+        add_block(buffer, block)
     for pieces in columns.values():
-        for _ in pieces:  # what comes after the last row: the checksum is compared there
-            pass
+        next(pieces, None)  # reads to the end, where the checksum is compared
     return buffer
 
 

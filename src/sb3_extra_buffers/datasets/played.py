@@ -1,4 +1,4 @@
-"""Transitions from what was played: recordings, and Minari datasets."""
+"""Transitions from recordings and Minari datasets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecTransposeImage
 
+from sb3_extra_buffers._spaces import scale_actions
+from sb3_extra_buffers._support import with_progress
 from sb3_extra_buffers.compressed.files import Path
-from sb3_extra_buffers.datasets.blocks import new_buffer
+from sb3_extra_buffers.datasets.filling import new_buffer
 from sb3_extra_buffers.recording import RecordBuffer, load_recording
-from sb3_extra_buffers.recording.minari_datasets import load_minari
-from sb3_extra_buffers.recording.optional import with_progress
-from sb3_extra_buffers.recording.spaces import scale_actions, spaces_of
+from sb3_extra_buffers.recording.minari import load_minari
+from sb3_extra_buffers.recording.records import spaces_of
+from sb3_extra_buffers.recording.rows import map_parts
 
 
 class _Step(NamedTuple):
-    """One step of one environment."""
+    """A step of an environment."""
 
     obs: Any
     next_obs: Any
@@ -91,9 +93,7 @@ def _steps_of_minari(dataset: Any, unfinished: set[int]) -> Iterator[_Step]:
     for place, data in enumerate(dataset.iterate_episodes()):
 
         def at(step: int, observations: Any = data.observations) -> Any:
-            if isinstance(observations, dict):
-                return {key: part[step] for key, part in observations.items()}
-            return observations[step]
+            return map_parts(lambda array: array[step], observations)
 
         last = len(data.rewards) - 1
         for step in range(len(data.rewards)):

@@ -1,4 +1,4 @@
-"""The transitions in a directory, mapped: the state of one moment, whoever goes on writing there."""
+"""The transitions in a directory, mapped: the state when it was opened, even if other processes go on writing there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.preprocessing import get_action_dim, get_obs_shape
 
 from sb3_extra_buffers.compressed.files import CLASSES, Path
 from sb3_extra_buffers.compressed.saved_spaces import MOST_EVEN_BYTES, make_space
+from sb3_extra_buffers.recording.rows import OBSERVED, PLAIN, Array, Integers, Rows
 from sb3_extra_buffers.storage._core import Table
 from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk
@@ -23,19 +23,11 @@ from sb3_extra_buffers.storage.locks import StoreLock
 from sb3_extra_buffers.storage.mapped import MappedFrames, MappedRows
 from sb3_extra_buffers.storage.row_files import MOST_ROWS
 
-Array = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
-
-PLAIN = ("actions", "rewards", "dones", "timeouts")
 _TRIES = 5
 
 
-class SavedTable:
-    """
-    What a directory holds. ``open_table`` makes one.
-
-    :param saved: The directory, all of whose packs are mapped
-    """
+class SavedTable(Rows):
+    """What a directory holds, all of whose packs are mapped. ``open_table`` makes one."""
 
     def __init__(self, saved: SavedDirectory) -> None:
         self.saved = saved
@@ -58,11 +50,11 @@ class SavedTable:
             ) from error
 
     def _read_arguments(self, body: Mapping[str, Any]) -> None:
-        said, values = body["arguments"], body["values"]
+        given, values = body["arguments"], body["values"]
         room = [MOST_EVEN_BYTES]
-        self.observation_space: spaces.Space[Any] = make_space(said["observation_space"], room)
-        self.action_space: spaces.Space[Any] = make_space(said["action_space"], room)
-        size, n_envs = from_json(said["buffer_size"]), from_json(said["n_envs"])
+        self.observation_space: spaces.Space[Any] = make_space(given["observation_space"], room)
+        self.action_space: spaces.Space[Any] = make_space(given["action_space"], room)
+        size, n_envs = from_json(given["buffer_size"]), from_json(given["n_envs"])
         for number in (size, n_envs):
             if type(number) is not int or not 0 < number < MOST_ROWS:
                 raise ValueError(f"{size!r} transitions of {n_envs!r} environments")
@@ -72,10 +64,6 @@ class SavedTable:
         if type(self.pos) is not int or not 0 <= self.pos <= self.rows or type(self.full) is not bool:
             raise ValueError(f"pos {self.pos!r} and full {self.full!r} do not fit {self.rows} rows")
         self.used: int = self.rows if self.full else self.pos
-        is_dict = isinstance(self.observation_space, spaces.Dict)
-        self.parts: dict[Any, spaces.Space[Any]] = (
-            dict(self.observation_space.spaces) if is_dict else {None: self.observation_space}  # type: ignore[attr-defined]
-        )
 
     def _map(self, body: Mapping[str, Any]) -> None:
         lock = StoreLock()
@@ -86,71 +74,49 @@ class SavedTable:
             **dict.fromkeys(PLAIN[1:], (floats, (self.n_envs,))),
         }
         self._frames: dict[Any, MappedFrames] = {}
-        for said in body["frames"]:
-            if said["key"] not in self.parts or said["key"] in self._frames:
-                raise ValueError(f"there are frames of {said['key']!r}")
-            self._frames[said["key"]] = mapped = MappedFrames(said, self.saved, lock)
-            column, space = mapped.frames, self.parts[said["key"]]
-            found = column.rows, column.n_envs, column.views, column.obs_shape
+        for described in body["frames"]:
+            if described["key"] not in self.parts or described["key"] in self._frames:
+                raise ValueError(f"there are frames of {described['key']!r}")
+            self._frames[described["key"]] = mapped = MappedFrames(described, self.saved, lock)
+            frames, space = mapped.frames, self.parts[described["key"]]
+            found = frames.rows, frames.n_envs, frames.views, frames.obs_shape
             if found != (self.rows, self.n_envs, 2, get_obs_shape(space)):
                 raise ValueError(f"{found} are frames of another form than {space}")
         for key, space in self.parts.items():
             if key not in self._frames:
                 obs_shape: Any = get_obs_shape(space)
                 expected |= {f"{view}/{key or ''}": (np.dtype(space.dtype), (self.n_envs, *obs_shape)) for view in (0, 1)}
-        said = body["rows"][0]
-        if said["name"] != "rows":
-            raise ValueError(f"its first columns are {said['name']!r}")
-        self._rows = MappedRows(said, expected, self.saved, lock)
+        described = body["rows"][0]
+        if described["name"] != "rows":
+            raise ValueError(f"its first columns are {described['name']!r}")
+        self._rows = MappedRows(described, expected, self.saved, lock)
         if not self.used <= self._rows.used <= self.rows:  # more after a reset of a HER buffer
             raise ValueError(f"its columns have {self._rows.used} rows, not {self.used}")
         columns = [mapped.frames for mapped in self._frames.values()]
         self._table = Table(columns, self.rows, self.n_envs, lock) if columns else None
 
     def in_order(self, steps: Integers) -> Integers:
-        """
-        Find rows by their age.
-
-        :param steps: Numbers of steps, from 0 for the oldest one that is there
-        :return: Where they are in the ring
-        """
+        """Find the rows of steps, which are counted from 0 for the oldest one."""
         return (steps + self.pos) % self.rows if self.full else steps
 
-    def read_plain(self, name: str, rows: Integers, envs: Integers) -> Array:
-        """
-        Read one of the plain columns.
-
-        :param name: One of ``PLAIN``
-        :param rows: Which rows
-        :param envs: Of which environments
-        :return: The cells
-        """
-        return self._rows.read(name, rows, envs)
-
-    def read_observations(self, rows: Integers, envs: Integers, views: Sequence[int] = (0, 1)) -> list[Any]:
-        """
-        Read what was observed.
-
-        :param rows: Which rows
-        :param envs: Of which environments
-        :param views: 0 for observations, 1 for what followed them, or both
-        :return: Of each view an array, or a dict of arrays
-        """
+    def read(self, names: Sequence[str], rows: Integers, envs: Integers) -> dict[str, Any]:
+        """Read cells of columns: of each an array, or a dict of arrays. What observations share is decoded once."""
+        found: dict[str, Any] = {name: self._rows.read(name, rows, envs) for name in names if name in PLAIN}
+        views = [view for view, name in enumerate(OBSERVED) if name in names]
         decoded: dict[tuple[int, Any], Array] = {}
-        if self._table is not None:
+        if views and self._table is not None:
             for mapped in self._frames.values():
                 mapped.need(rows)
             wanted = {2 * place + view: (view, key) for place, key in enumerate(self._frames) for view in views}
             arrays = self._table.begin_read(rows, envs, tuple(wanted)).finish()
             decoded = dict(zip(wanted.values(), arrays, strict=True))
-        found: list[Any] = []
         for view in views:
             parts: dict[Any, Array] = {}
             for key, space in self.parts.items():
                 part = decoded.get((view, key))
                 part = self._rows.read(f"{view}/{key or ''}", rows, envs) if part is None else part
                 parts[key] = part if part.dtype == space.dtype else part.astype(space.dtype)
-            found.append(parts.get(None, parts))
+            found[OBSERVED[view]] = parts.get(None, parts)
         return found
 
     def check_all(self) -> None:
@@ -161,20 +127,14 @@ class SavedTable:
 
 
 def open_table(path: Path, disk: Disk = DISK) -> SavedTable:
-    """
-    Open a directory.
-
-    :param path: The directory
-    :param disk: The disk that it is on
-    :return: What it holds now
-    """
+    """Open a directory as it is now."""
     for _ in range(_TRIES):
         saved = SavedDirectory(path, disk)
         try:
             saved.hold()
         except DamagedFileError:
-            if saved.has_changed():  # somebody has saved another state meanwhile, and removed what this one needs
+            if saved.has_changed():  # another process has saved meanwhile, and removed what this state needs
                 continue
             raise
         return SavedTable(saved)
-    raise StorageError(f"{os.fspath(path)} is saved more often than it can be opened; open it when nobody saves to it")
+    raise StorageError(f"{os.fspath(path)} is saved more often than it can be opened; open it while no process saves to it")

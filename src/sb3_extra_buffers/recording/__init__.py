@@ -1,19 +1,17 @@
 """Record episodes, save them, look at them, and hand them on."""
 
 from sb3_extra_buffers.recording.buffers import (
+    CompressedRecordBuffer,
     DummyRecordBuffer,
     FramelessRecordBuffer,
     RecordBuffer,
 )
-from sb3_extra_buffers.recording.callbacks import RecordCallback
-from sb3_extra_buffers.recording.compressed_buffer import CompressedRecordBuffer
-from sb3_extra_buffers.recording.errors import RecordingError
 from sb3_extra_buffers.recording.files import RecordingInfo, is_recording, load_recording, recording_info
-from sb3_extra_buffers.recording.minari_datasets import export_minari, import_minari
-from sb3_extra_buffers.recording.records import Episode, Record
+from sb3_extra_buffers.recording.minari import export_minari, import_minari
+from sb3_extra_buffers.recording.recorder import RecordCallback, RecordWrapper, VecRecordWrapper
+from sb3_extra_buffers.recording.records import Episode, Record, RecordingError
 from sb3_extra_buffers.recording.video import export_contact_sheet, export_video
 from sb3_extra_buffers.recording.viewer import write_viewer
-from sb3_extra_buffers.recording.wrappers import RecordWrapper, VecRecordWrapper
 
 __all__ = [
     "CompressedRecordBuffer",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import os
+import reprlib
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -12,14 +15,103 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.recording.checks import FeatureSpec, as_stored, check_dtype, check_feature, check_metadata, check_shape
-from sb3_extra_buffers.recording.columns import Column, Rows, chunk_rows
 from sb3_extra_buffers.recording.records import Episode, Record
-from sb3_extra_buffers.storage import MemoryUsage
+from sb3_extra_buffers.storage import CoderSpec, Frames, MemoryUsage, cast_exactly, check_dtypes, make_frames, make_spec
 
-# Bits of what is noted with each step.
+Array = npt.NDArray[Any]
+Numbers = npt.NDArray[np.int64]
+FeatureSpec = npt.DTypeLike | tuple[tuple[int, ...], npt.DTypeLike]
+
+# Bits of the column "flags".
 _DONE = 1
 _TRUNCATED = 2
+
+_BLOCK_BYTES = 4 << 20
+_FRAME_BLOCK_ROWS = 1 << 15  # an eighth of it is a chunk, which holds one frame uncompressed
+_MOST_AXES = 30  # NumPy has at least 32, of which reading needs two
+_RAW_BELOW = 512  # bytes of a frame below which compressing it would not pay, as in our other buffers
+SLOWEST, FASTEST = 0.01, 100_000.0
+
+
+class Column:
+    """Rows by their number, counted from the first that was ever written: a ring, or blocks that grow without copying."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], size: int | None, commit: bool = False) -> None:
+        self.shape, self.dtype, self._commit = shape, dtype, commit
+        self.is_ring = size is not None
+        # A ring has one row more than it keeps, so that a new row never overwrites one that still counts.
+        self.block_rows = self._rows_of_block() if size is None else size + 1
+        self.blocks: list[Any] = [self.make_block()] if self.is_ring else []
+
+    def _rows_of_block(self) -> int:
+        return min(max(_BLOCK_BYTES // max(math.prod(self.shape) * self.dtype.itemsize, 1), 16), 1 << 16)
+
+    def make_block(self) -> Any:
+        """Make an empty block."""
+        block = np.zeros((self.block_rows, *self.shape), self.dtype)
+        if self._commit:
+            block.fill(0)  # the system promises zeros; writing them makes it commit the memory
+        return block
+
+    def _put(self, block: Any, row: int, value: Any) -> None:
+        block[row] = value
+
+    def _take(self, block: Any, rows: Numbers) -> Array:
+        taken: Array = block[rows]
+        return taken
+
+    def write(self, number: int, value: Any) -> None:
+        """Write a row: the next one, or the newest again."""
+        block, row = (0, number % self.block_rows) if self.is_ring else divmod(number, self.block_rows)
+        if block == len(self.blocks):
+            self.blocks.append(self.make_block())
+        self._put(self.blocks[block], row, value)
+
+    def read(self, numbers: Numbers) -> Array:
+        """Read rows that are there, as a copy."""
+        if self.is_ring:
+            return self._take(self.blocks[0], numbers % self.block_rows)
+        blocks, rows = np.divmod(numbers, self.block_rows)
+        used = np.unique(blocks)
+        if len(used) == 1:
+            return self._take(self.blocks[used[0]], rows)
+        out = np.empty((len(numbers), *self.shape), self.dtype)
+        for block in used:
+            out[blocks == block] = self._take(self.blocks[block], rows[blocks == block])
+        return out
+
+    def memory_usage(self, rows: int) -> MemoryUsage:
+        """Count what the blocks take, of which so many rows are in use."""
+        starts = range(0, len(self.blocks) * self.block_rows, self.block_rows)
+        return MemoryUsage.of_arrays([block[: max(rows - start, 0)] for start, block in zip(starts, self.blocks, strict=True)])
+
+
+class FrameColumn(Column):
+    """Rows that are compressed frames."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], size: int | None, spec: CoderSpec) -> None:
+        self.spec = spec
+        super().__init__(shape, dtype, size)
+
+    def _rows_of_block(self) -> int:
+        return _FRAME_BLOCK_ROWS
+
+    def make_block(self) -> Frames:
+        """Make an empty block."""
+        return make_frames(self.block_rows, 1, 1, self.shape, self.spec.elem_type, self.spec)
+
+    def _put(self, block: Frames, row: int, value: Any) -> None:
+        block.write(row, cast_exactly(value, self.dtype, self.spec.elem_type)[None])
+
+    def _take(self, block: Frames, rows: Numbers) -> Array:
+        out = np.empty((len(rows), *self.shape), self.spec.elem_type)
+        if len(rows):
+            block.read(rows, np.zeros_like(rows), out)
+        return out.astype(self.dtype, copy=False)
+
+    def memory_usage(self, rows: int) -> MemoryUsage:
+        """Count what the blocks take."""
+        return sum((MemoryUsage.of_frames(block, self.dtype) for block in self.blocks), MemoryUsage.of_arrays([]))
 
 
 class RecordBuffer:
@@ -63,11 +155,11 @@ class RecordBuffer:
         if force_alloc_mem and buffer_size is None:
             raise ValueError("force_alloc_mem needs a buffer_size: an unbounded recording has no size to allocate")
         self.buffer_size = buffer_size
-        self.frame_shape: tuple[int, ...] | None = check_shape(frame_shape, "frame_shape")
-        self.frame_dtype: np.dtype[Any] = check_dtype(frame_dtype, "frame_dtype")
-        self.action_shape: tuple[int, ...] = check_shape(action_shape, "action_shape")
-        self.action_dtype: np.dtype[Any] = check_dtype(action_dtype, "action_dtype")
-        self.feature_specs = {str(name): check_feature(name, spec) for name, spec in (features or {}).items()}
+        self.frame_shape: tuple[int, ...] | None = _check_shape(frame_shape, "frame_shape")
+        self.frame_dtype: np.dtype[Any] = _check_dtype(frame_dtype, "frame_dtype")
+        self.action_shape: tuple[int, ...] = _check_shape(action_shape, "action_shape")
+        self.action_dtype: np.dtype[Any] = _check_dtype(action_dtype, "action_dtype")
+        self.feature_specs = {str(name): _check_feature(name, spec) for name, spec in (features or {}).items()}
         self.metadata: dict[str, Any] = check_metadata(metadata)
         self.force_alloc_mem = force_alloc_mem
         self._start_over()
@@ -79,28 +171,22 @@ class RecordBuffer:
         self._ends: deque[int] = deque()  # for each episode that is over, the number of the step after its last
         self._episodes_gone = 0
         self._is_cut = False
-        self._finals: dict[int, Any] = {}  # what was seen after a step, by its number
+        self._finals: dict[int, bytes] = {}  # final frames by the number of the last step, compressed
         self._columns = {
-            "reward": self._dense_column((), np.dtype(np.float64)),
-            "action": self._dense_column(self.action_shape, self.action_dtype),
-            "flags": self._dense_column((), np.dtype(np.uint8)),
+            "reward": self._plain_column((), np.dtype(np.float64)),
+            "action": self._plain_column(self.action_shape, self.action_dtype),
+            "flags": self._plain_column((), np.dtype(np.uint8)),
         }
-        self._features = {name: self._dense_column(*spec) for name, spec in self.feature_specs.items()}
+        self._features = {name: self._plain_column(*spec) for name, spec in self.feature_specs.items()}
         self._frames = self._make_frames()
 
-    def _dense_column(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Column:
-        def make(rows: int) -> Rows:
-            array = np.zeros((rows, *shape), dtype)
-            if self.force_alloc_mem:
-                array.fill(0)  # zeros are promised by the system; writing them makes it keep the promise
-            return array
-
-        return Column(self.buffer_size, chunk_rows(shape, dtype), make)
+    def _plain_column(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Column:
+        return Column(shape, dtype, self.buffer_size, self.force_alloc_mem)
 
     def _make_frames(self) -> Column | None:
         if self.frame_shape is None:
             raise ValueError("frame_shape is missing (to record no frames, use FramelessRecordBuffer)")
-        return self._dense_column(self.frame_shape, self.frame_dtype)
+        return self._plain_column(self.frame_shape, self.frame_dtype)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -137,9 +223,7 @@ class RecordBuffer:
         }
         kept = self._checked_features(features)
         picture = self._checked_frame(frame, "frame")
-        final = None if final_frame is None else self._keep_final(self._checked_frame(final_frame, "final_frame"))
-        if self._count - self._first == self.buffer_size:
-            self._forget_oldest()
+        final = self._packed_final(final_frame)
         number = self._count
         if self._frames is not None:
             self._frames.write(number, picture)
@@ -147,14 +231,16 @@ class RecordBuffer:
             self._columns[name].write(number, value)
         for name, value in kept.items():
             self._features[name].write(number, value)
-        # A step counts once all of it is written.
+        # A step counts once all of it is written, and only then the oldest one goes.
         self._count = number + 1
         if final is not None:
             self._finals[number] = final
         if done:
             self._ends.append(number + 1)
+        if self.buffer_size is not None and len(self) > self.buffer_size:
+            self._forget_oldest()
 
-    def _checked_features(self, features: Mapping[str, Any] | None) -> dict[str, npt.NDArray[Any]]:
+    def _checked_features(self, features: Mapping[str, Any] | None) -> dict[str, Array]:
         given = features or {}
         if given.keys() != self.feature_specs.keys():
             raise ValueError(
@@ -163,15 +249,13 @@ class RecordBuffer:
             )
         return {name: as_stored(given[name], *spec, f"feature {name!r}") for name, spec in self.feature_specs.items()}
 
-    def _checked_frame(self, frame: Any, name: str) -> npt.NDArray[Any] | None:
+    def _checked_frame(self, frame: Any, name: str) -> Array | None:
         return as_stored(frame, self.frame_shape or (), self.frame_dtype, name)
 
-    def _keep_final(self, frame: npt.NDArray[Any] | None) -> Any:
-        return None if frame is None else frame.copy()
-
-    def _kept_final(self, kept: Any) -> npt.NDArray[Any]:
-        frame: npt.NDArray[Any] = kept.copy()
-        return frame
+    def _packed_final(self, frame: Any) -> bytes | None:
+        # There is one of these an episode: it need not be fast, but their number is not known in advance.
+        checked = None if frame is None else self._checked_frame(frame, "final_frame")
+        return None if checked is None else zlib.compress(np.ascontiguousarray(checked).data, 6)
 
     def _forget_oldest(self) -> None:
         self._finals.pop(self._first, None)
@@ -190,10 +274,9 @@ class RecordBuffer:
         """
         if not self.is_open:
             return
-        if final_frame is not None:
-            kept = self._keep_final(self._checked_frame(final_frame, "final_frame"))
-            if kept is not None:
-                self._finals[self._count - 1] = kept
+        final = self._packed_final(final_frame)
+        if final is not None:
+            self._finals[self._count - 1] = final
         self._ends.append(self._count)
 
     def clear(self) -> None:
@@ -231,7 +314,7 @@ class RecordBuffer:
         for number in range(self._first, self._count):
             yield self._records(np.array(number, dtype=np.int64))
 
-    def _records(self, numbers: npt.NDArray[np.int64]) -> Record:
+    def _records(self, numbers: Numbers) -> Record:
         several = np.atleast_1d(numbers)
         flags = self._read("flags", several)
         frames = self._read_frames(several)
@@ -249,19 +332,19 @@ class RecordBuffer:
         frame = None if frames is None else frames[0]
         return Record(frame, record.reward[0], record.action[0], features, bool(record.done[0]), bool(record.truncated[0]))
 
-    def _check_here(self, numbers: npt.NDArray[np.int64]) -> None:
+    def _check_here(self, numbers: Numbers) -> None:
         if numbers.size and (numbers.min() < self._first or numbers.max() >= self._count):
             raise IndexError("these steps are gone: the ring has overwritten them since the episode was looked up")
 
-    def _read(self, name: str, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def _read(self, name: str, numbers: Numbers) -> Array:
         self._check_here(numbers)
         return self._columns[name].read(numbers)
 
-    def _read_frames(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
+    def _read_frames(self, numbers: Numbers) -> Array | None:
         self._check_here(numbers)
         return None if self._frames is None else self._frames.read(numbers)
 
-    def _read_features(self, numbers: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+    def _read_features(self, numbers: Numbers) -> dict[str, Array]:
         self._check_here(numbers)
         return {name: column.read(numbers) for name, column in self._features.items()}
 
@@ -269,9 +352,13 @@ class RecordBuffer:
         flags = int(self._read("flags", np.array([number], dtype=np.int64))[0])
         return flags & _DONE != 0, flags & _TRUNCATED != 0
 
-    def _final_frame(self, number: int) -> npt.NDArray[Any] | None:
+    def _final_frame(self, number: int) -> Array | None:
         self._check_here(np.array([number], dtype=np.int64))
-        return self._kept_final(self._finals[number]) if number in self._finals else None
+        if number not in self._finals:
+            return None
+        return np.frombuffer(bytearray(zlib.decompress(self._finals[number])), self.frame_dtype).reshape(
+            self.frame_shape or ()
+        )
 
     @property
     def n_episodes(self) -> int:
@@ -314,15 +401,12 @@ class RecordBuffer:
 
         :return: The figures, of frames and everything else
         """
-        usage = MemoryUsage.of_arrays([])
-        for column in (*self._columns.values(), *self._features.values()):
-            usage += column.memory_usage(len(self))
+        columns = [*self._columns.values(), *self._features.values()]
         if self._frames is not None:
-            usage += self._frames.memory_usage(len(self))
-            stored = sum(len(kept) if isinstance(kept, bytes) else kept.nbytes for kept in self._finals.values())
-            raw = len(self._finals) * math.prod(self.frame_shape or ()) * self.frame_dtype.itemsize
-            usage += MemoryUsage(raw, stored, 0, len(self._finals), 0)
-        return usage
+            columns.append(self._frames)
+        usage = sum((column.memory_usage(len(self)) for column in columns), MemoryUsage.of_arrays([]))
+        raw = len(self._finals) * math.prod(self.frame_shape or ()) * self.frame_dtype.itemsize
+        return usage + MemoryUsage(raw, sum(map(len, self._finals.values())), 0, len(self._finals), 0)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -334,8 +418,7 @@ class RecordBuffer:
         :param path: File to write; ``.rec`` is a good suffix. An existing file is replaced
         :param progress: Whether to show a progress bar
         """
-        # Files know how to make a buffer, so they come after it.
-        from sb3_extra_buffers.recording.files import save_recording
+        from sb3_extra_buffers.recording.files import save_recording  # which makes buffers, so it imports this module
 
         save_recording(self, path, progress)
 
@@ -349,7 +432,7 @@ class FramelessRecordBuffer(RecordBuffer):
         self.frame_shape = None
         return None
 
-    def _checked_frame(self, frame: Any, name: str) -> npt.NDArray[Any] | None:
+    def _checked_frame(self, frame: Any, name: str) -> Array | None:
         return None
 
 
@@ -359,8 +442,156 @@ class DummyRecordBuffer(FramelessRecordBuffer):
     kind = "dummy"
 
     def __init__(self, buffer_size: int | None = None, *args: Any, **kwargs: Any) -> None:
-        metadata = kwargs.get("metadata")
-        super().__init__(None, metadata=metadata)
+        super().__init__(None, metadata=kwargs.get("metadata"))
 
     def add(self, *args: Any, **kwargs: Any) -> None:
         """Record nothing."""
+
+
+class CompressedRecordBuffer(RecordBuffer):
+    """
+    Keeps frames compressed, bit for bit: hours of play in megabytes.
+
+    The parameters are those of ``RecordBuffer`` (except ``force_alloc_mem``, as there is nothing to commit), and
+
+    :param compression_method: Name or shorthand of the method, for example ``"zstd-5"``; None for ``"delta"``
+    :param compression_kwargs: Options of the method
+    :param decompression_kwargs: The same for decompression
+    :param dtypes: As for ``CompressedArray``
+    """
+
+    kind = "compressed"
+
+    def __init__(
+        self,
+        buffer_size: int | None,
+        frame_shape: tuple[int, ...] | None = None,
+        frame_dtype: npt.DTypeLike = np.uint8,
+        action_shape: tuple[int, ...] = (),
+        action_dtype: npt.DTypeLike = np.int64,
+        features: Mapping[str, FeatureSpec] | None = None,
+        force_alloc_mem: bool = False,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        compression_method: str | None = None,
+        compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None,
+        dtypes: Mapping[str, npt.DTypeLike] | None = None,
+    ) -> None:
+        if force_alloc_mem:
+            raise ValueError("force_alloc_mem is for RecordBuffer: compressed frames take memory as they come")
+        self._options = dtypes, compression_method, compression_kwargs, decompression_kwargs
+        super().__init__(
+            buffer_size, frame_shape, frame_dtype, action_shape, action_dtype, features=features, metadata=metadata
+        )
+
+    @property
+    def compression_method(self) -> str:
+        """The method in use; ``"none"`` for frames so small that compressing them would not pay."""
+        return self._frames.spec.method if isinstance(self._frames, FrameColumn) else "none"
+
+    def _make_frames(self) -> Column | None:
+        if self.frame_shape is None:
+            return super()._make_frames()
+        # Checked for small frames, too: a wrong option should not wait for the first large one.
+        dtypes, method, encoding, decoding = self._options
+        spec = make_spec(method, *check_dtypes(dtypes, self.frame_dtype, self.frame_shape), encoding, decoding)
+        return frame_column(self.frame_shape, self.frame_dtype, self.buffer_size, spec)
+
+
+def frame_column(shape: tuple[int, ...], dtype: np.dtype[Any], size: int | None, spec: CoderSpec) -> Column:
+    """Make a column of frames: compressed, unless they are too small for that to pay."""
+    if math.prod(shape) * dtype.itemsize < _RAW_BELOW:
+        return Column(shape, dtype, size)
+    return FrameColumn(shape, dtype, size, spec)
+
+
+def add_episode(
+    recording: RecordBuffer,
+    frames: Iterator[Array] | None,
+    actions: Array,
+    rewards: Array,
+    features: Mapping[str, Array],
+    done: bool,
+    truncated: bool,
+    final_frame: Array | None,
+    is_open: bool,
+) -> None:
+    """Add all steps of an episode, which may still be running (``is_open``)."""
+    for step in range(len(rewards)):
+        over = done and step == len(rewards) - 1
+        recording.add(
+            None if frames is None else next(frames),
+            rewards[step],
+            actions[step],
+            {name: values[step] for name, values in features.items()},
+            over,
+            truncated=over and truncated,
+            final_frame=final_frame if over else None,
+        )
+    if not is_open:
+        recording.end_episode(final_frame)
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _check_shape(shape: tuple[int, ...] | None, name: str) -> Any:
+    if shape is None:
+        return None
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise TypeError(f"{name} is {shape!r}; it must be a tuple of sizes, or () for a number") from None
+    if any(size < 1 for size in sizes):
+        raise ValueError(f"{name} is {sizes}; sizes start at 1")
+    if len(sizes) > _MOST_AXES:
+        raise ValueError(f"{name} has {len(sizes)} dimensions; allowed: at most {_MOST_AXES}")
+    return sizes
+
+
+def _check_dtype(dtype: npt.DTypeLike, name: str) -> np.dtype[Any]:
+    found = np.dtype(dtype)
+    if found.kind not in "biufc":
+        raise TypeError(f"{name} is {found}; only numbers and booleans can be recorded")
+    return found
+
+
+def _check_feature(name: str, spec: FeatureSpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    shape, dtype = spec if isinstance(spec, tuple) else ((), spec)
+    return _check_shape(shape, f"the shape of feature {name!r}"), _check_dtype(dtype, f"the type of feature {name!r}")
+
+
+def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Check that JSON can hold metadata; returns what it makes of it."""
+    try:
+        text = json.dumps(dict(metadata or {}), allow_nan=False, ensure_ascii=False)
+        plain: dict[str, Any] = json.loads(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"metadata must be something that JSON can hold: {error}") from error
+    fps = plain.get("fps")
+    if isinstance(fps, (int, float)) and frames_per_second(fps) is None:
+        raise ValueError(f'metadata["fps"] is {reprlib.repr(fps)}; allowed: {SLOWEST} to {FASTEST:,.0f}, or None')
+    return plain
+
+
+def frames_per_second(value: Any) -> float | None:
+    """Make a number of frames per second of a value; None if no video can have it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not SLOWEST <= value <= FASTEST:
+        return None
+    return float(value)
+
+
+def as_stored(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
+    """Bring a value to the shape and type that it is stored as, or refuse it if that changes it."""
+    array = value if type(value) is np.ndarray else np.asarray(value)
+    if array.shape != shape:
+        if shape or array.size != 1:
+            raise ValueError(f"{name} has shape {array.shape}, but this recording was made for {shape}")
+        array = array.reshape(())
+    if array.dtype == dtype:
+        return array
+    try:
+        return cast_exactly(array, dtype, dtype)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} of type {array.dtype} cannot be recorded as {dtype} exactly: {error}") from error

@@ -1,32 +1,65 @@
-"""Recordings in files."""
+"""
+Recordings in files.
+
+A recording is a zip file without code: ``header.json``, plain columns as ``.npy``, and the compressed chunks of its frames as
+they are in memory, each with its own checksums. Its first member, ``format``, tells what it is.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import lzma
 import math
 import os
+import struct
 import zipfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers.recording.archive import Damage, code_frames, from_changes, opened, read_array, write_array
-from sb3_extra_buffers.recording.atomic import written_beside
-from sb3_extra_buffers.recording.buffers import DummyRecordBuffer, FramelessRecordBuffer, RecordBuffer
-from sb3_extra_buffers.recording.checks import check_metadata
-from sb3_extra_buffers.recording.compressed_buffer import CompressedRecordBuffer
-from sb3_extra_buffers.recording.errors import NotARecordingError, RecordingError
-from sb3_extra_buffers.recording.headers import FORMAT, FORMAT_VERSION, HEADER, LARGEST_HEADER, Header, read_header
-from sb3_extra_buffers.recording.optional import with_progress
+from sb3_extra_buffers._support import atomic_write, with_progress
+from sb3_extra_buffers.recording.buffers import (
+    Array,
+    CompressedRecordBuffer,
+    DummyRecordBuffer,
+    FrameColumn,
+    FramelessRecordBuffer,
+    RecordBuffer,
+    add_episode,
+    check_metadata,
+    frame_column,
+)
+from sb3_extra_buffers.recording.records import RecordingError
+from sb3_extra_buffers.storage import Frames, StoreLock, check_dtypes, make_spec
+from sb3_extra_buffers.storage.frame_files import empty_frames, load_frames, save_frames
+from sb3_extra_buffers.storage.frames import FrozenFrames
+
+FORMAT = "sb3-extra-buffers recording"
+FORMAT_VERSION = 2
+HEADER = "header.json"
 
 _CLASSES: dict[str, type[RecordBuffer]] = {
     cls.kind: cls for cls in (RecordBuffer, FramelessRecordBuffer, DummyRecordBuffer, CompressedRecordBuffer)
 }
-_CHUNK_BYTES = 8 << 20
+_LOCAL_HEADER = 30  # bytes of a zip file before the name of its first member
+_FIRST_MEMBER = "format"
+_FIRST_OF_VERSION_1 = b"reward.npy"
+_ROWS_AT_ONCE = 64
+
+# What the libraries raise for a file that is damaged, or uses what we never use, such as encryption.
+_DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
+    *(ValueError, TypeError, ArithmeticError, LookupError, RuntimeError),
+)
+
+Header = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -46,7 +79,7 @@ class RecordingInfo:
     :param metadata: What was said about the recording
     :param raw_bytes: Bytes of everything, uncompressed
     :param file_bytes: Size of the file
-    :param members: Compressed and raw bytes of each part of the file
+    :param members: Bytes of each member of the zip file, compressed and not
     :param version: Version of the package that wrote it
     """
 
@@ -66,21 +99,31 @@ class RecordingInfo:
     version: str
 
 
+class _Parts:
+    """The parts of saved columns of frames, as members of a zip file."""
+
+    def __init__(self, archive: zipfile.ZipFile, path: str) -> None:
+        self._archive = archive
+        self.path = path
+
+    def put(self, name: str, data: Any) -> str:
+        self._archive.writestr(name, data)
+        return name
+
+    def read(self, name: str) -> bytes:
+        return self._archive.read(name)
+
+
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def save_recording(recording: RecordBuffer, path: str | os.PathLike[str], progress: bool = False) -> None:
-    """
-    Save a recording, see ``RecordBuffer.save``.
-
-    :param recording: The recording
-    :param path: Where
-    :param progress: Whether to show a progress bar
-    """
+    """Save a recording, see ``RecordBuffer.save``."""
     episodes = list(recording.episodes())
     steps, first = len(recording), recording._first
-    ends = [episode.stop - first for episode in episodes]
+    numbers = np.arange(first, first + steps, dtype=np.int64)
     finals = sorted(recording._finals)
+    compressed = isinstance(recording._frames, FrameColumn)
     header: Header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -88,6 +131,7 @@ def save_recording(recording: RecordBuffer, path: str | os.PathLike[str], progre
         "kind": recording.kind,
         "steps": steps,
         "episodes": len(episodes),
+        "first_step": first if compressed else 0,  # its frame lies in the ring accordingly
         "first_episode": recording._episodes_gone,
         "is_cut": recording._is_cut,
         "is_open": recording.is_open,
@@ -98,60 +142,65 @@ def save_recording(recording: RecordBuffer, path: str | os.PathLike[str], progre
         "action_dtype": recording.action_dtype.str,
         "features": {name: [shape, dtype.str] for name, (shape, dtype) in recording.feature_specs.items()},
         "finals": len(finals),
-        "chunk_frames": _chunk_frames(recording.frame_shape, recording.frame_dtype),
-        "metadata": check_metadata(recording.metadata),  # which anybody may have changed
+        "frames": None,
+        "metadata": check_metadata(recording.metadata),  # which may have been changed
     }
-    # What could not be read again is not written; each chunk of frames will add a letter.
-    letters = (steps + len(finals)) // header["chunk_frames"] + 100
-    if len(json.dumps(header, indent=1)) + letters > LARGEST_HEADER:
-        raise ValueError(f"the metadata is too large: a recording has room for {LARGEST_HEADER:,} bytes, as indented JSON")
-    everything = np.arange(first, first + steps, dtype=np.int64)
-    with written_beside(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for name in ("reward", "action", "flags"):
-            write_array(archive, f"{name}.npy", recording._read(name, everything))
-        write_array(archive, "ends.npy", np.array(ends, dtype=np.int64))
-        for place, values in enumerate(recording._read_features(everything).values()):
-            write_array(archive, f"features/{place}.npy", values)
-        write_array(archive, "finals.npy", np.array(finals, dtype=np.int64) - first)
-        if recording.frame_shape is not None:
-            header["coding"] = _write_frames(
-                archive, "frames", steps, header["chunk_frames"], lambda rows: recording._read_frames(first + rows), progress
-            )
-            header["final_coding"] = _write_frames(
-                archive,
-                "final_frames",
-                len(finals),
-                header["chunk_frames"],
-                lambda rows: _final_frames(recording, [finals[row] for row in rows]),
-            )
+    final_frames = [recording._finals[number] for number in finals]
+    arrays: dict[str, Array] = {
+        **{name: recording._read(name, numbers) for name in ("reward", "action", "flags")},
+        "ends": np.array([episode.stop - first for episode in episodes], np.int64),
+        "finals": np.array(finals, np.int64) - first,
+        "final_ends": np.cumsum([len(frame) for frame in final_frames], dtype=np.int64),
+        "final_frames": np.frombuffer(b"".join(final_frames), np.uint8),
+    }
+    for place, values in enumerate(recording._read_features(numbers).values()):
+        arrays[f"features/{place}"] = values
+    with atomic_write(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        archive.writestr(zipfile.ZipInfo(_FIRST_MEMBER), FORMAT)
+        for name, array in arrays.items():
+            _write_array(archive, name, array)
+        blocks = _compressed_blocks(recording, progress)
+        if blocks is not None:
+            parts: Any = _Parts(archive, os.fspath(path))
+            header["frames"] = [
+                save_frames(f"frames/{place}", FrozenFrames(block), used, parts) for place, (block, used) in enumerate(blocks)
+            ]
+        elif recording._frames is not None:
+            _write_array(archive, "frames", recording._frames.read(numbers))
         archive.writestr(HEADER, json.dumps(header, indent=1))
 
 
-def _write_frames(
-    archive: zipfile.ZipFile,
-    folder: str,
-    total: int,
-    chunk_frames: int,
-    read: Callable[[npt.NDArray[np.int64]], Any],
-    progress: bool = False,
-) -> str:
-    coding = ""
-    starts = range(0, total, chunk_frames)
-    for start in with_progress(starts, len(starts), "saving", "chunk", progress):
-        frames = np.ascontiguousarray(read(np.arange(start, min(start + chunk_frames, total))))
-        code, array = code_frames(frames)
-        write_array(archive, f"{folder}/{start // chunk_frames}.npy", array)
-        coding += code
-    return coding
+def _write_array(archive: zipfile.ZipFile, name: str, array: Array) -> None:
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
 
 
-def _final_frames(recording: RecordBuffer, numbers: list[int]) -> npt.NDArray[Any]:
-    frames: list[Any] = [recording._final_frame(number) for number in numbers]
-    return np.stack(frames)
+def _compressed_blocks(recording: RecordBuffer, progress: bool) -> Iterator[tuple[Frames, int]] | None:
+    """All frames in compressed blocks, with the number of rows that each has; None where frames are not worth compressing."""
+    column = recording._frames
+    if isinstance(column, FrameColumn):
+        rows = column.block_rows
+        return ((block, min(recording._count - place * rows, rows)) for place, block in enumerate(column.blocks))
+    if column is None:
+        return None
+    spec = make_spec(None, *check_dtypes(None, column.dtype, column.shape))
+    coded = frame_column(column.shape, column.dtype, recording.buffer_size, spec)
+    return _code_blocks(recording, coded, progress) if isinstance(coded, FrameColumn) else None
 
 
-def _chunk_frames(shape: tuple[int, ...] | None, dtype: np.dtype[Any]) -> int:
-    return min(max(_CHUNK_BYTES // max(math.prod(shape or ()) * dtype.itemsize, 1), 1), 1024)
+def _code_blocks(recording: RecordBuffer, coded: FrameColumn, progress: bool) -> Iterator[tuple[Frames, int]]:
+    steps, place = len(recording), 0
+    block = coded.make_block()
+    starts = range(0, steps, _ROWS_AT_ONCE)
+    for start in with_progress(starts, len(starts), "saving", "batch", progress):
+        frames = recording._read_frames(np.arange(start, min(start + _ROWS_AT_ONCE, steps)) + recording._first)
+        for frame in () if frames is None else frames:
+            if place == coded.block_rows:
+                yield block, place
+                block, place = coded.make_block(), 0
+            block.write(place, frame.astype(coded.spec.elem_type, copy=False)[None])
+            place += 1
+    yield block, place
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -162,15 +211,34 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
     Check whether a file looks like a recording, whole or not.
 
     :param path: The file
-    :return: Whether it does; it may still be damaged, cut short, or of a later version: ``recording_info`` tells
+    :return: Whether it does; it may still be damaged, cut short, or of another version: ``recording_info`` tells
     """
+    with open(path, "rb") as file:
+        start = file.read(_LOCAL_HEADER + len(_FIRST_MEMBER + FORMAT))
+    member = start[_LOCAL_HEADER:]
+    return start.startswith(b"PK\3\4") and (
+        member == (_FIRST_MEMBER + FORMAT).encode() or member.startswith(_FIRST_OF_VERSION_1)
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[zipfile.ZipFile, Header]]:
+    """Open a recording to be read; what is wrong with it is a ``RecordingError``."""
+    name = os.fspath(path)
+    if not is_recording(path):
+        raise RecordingError(f"{name} is not a recording")
     try:
-        recording_info(path)
-    except NotARecordingError:
-        return False
-    except RecordingError:
-        pass
-    return True
+        with zipfile.ZipFile(path) as archive:
+            header = json.loads(archive.read(HEADER))
+            if header["format_version"] == FORMAT_VERSION:
+                yield archive, header
+                return
+    except _DAMAGES as error:
+        raise RecordingError(f"{name} is damaged or cut short: {error}; copy or download the file again") from error
+    raise RecordingError(
+        f"{name} was written in format {header['format_version']!r} by version {header.get('version')!r}; this is version "
+        f"{__version__}, which reads format {FORMAT_VERSION} only: read it with the version that wrote it"
+    )
 
 
 def recording_info(path: str | os.PathLike[str]) -> RecordingInfo:
@@ -180,33 +248,35 @@ def recording_info(path: str | os.PathLike[str]) -> RecordingInfo:
     :param path: The file
     :return: What it says
     """
-    with opened(path) as archive:
-        header = read_header(archive)
+    with _opened(path) as (archive, header):
         members = {info.filename: (info.compress_size, info.file_size) for info in archive.infolist()}
-    shape = header["frame_shape"]
-    return RecordingInfo(
-        kind=header["kind"],
-        steps=header["steps"],
-        episodes=header["episodes"],
-        frame_shape=None if shape is None else tuple(shape),
-        frame_dtype=None if shape is None else str(np.dtype(header["frame_dtype"])),
-        action_shape=tuple(header["action_shape"]),
-        action_dtype=str(np.dtype(header["action_dtype"])),
-        features={name: (tuple(shape), str(np.dtype(dtype))) for name, (shape, dtype) in header["features"].items()},
-        buffer_size=header["buffer_size"],
-        metadata=header["metadata"],
-        raw_bytes=sum(raw for _, raw in members.values()),
-        file_bytes=os.path.getsize(path),
-        members=members,
-        version=header["version"],
-    )
+        shape, dtype = header["frame_shape"], np.dtype(header["frame_dtype"])
+        frames = header["frames"] is not None
+        raw = sum(raw for name, (_, raw) in members.items() if not (frames and name.startswith("frames/")))
+        frame_bytes = 0 if shape is None else math.prod(shape) * dtype.itemsize
+        return RecordingInfo(
+            kind=header["kind"],
+            steps=header["steps"],
+            episodes=header["episodes"],
+            frame_shape=None if shape is None else tuple(shape),
+            frame_dtype=None if shape is None else str(dtype),
+            action_shape=tuple(header["action_shape"]),
+            action_dtype=str(np.dtype(header["action_dtype"])),
+            features={name: (tuple(shape), str(np.dtype(dtype))) for name, (shape, dtype) in header["features"].items()},
+            buffer_size=header["buffer_size"],
+            metadata=header["metadata"],
+            raw_bytes=raw + (header["steps"] * frames + header["finals"]) * frame_bytes,
+            file_bytes=os.path.getsize(path),
+            members=members,
+            version=header["version"],
+        )
 
 
 def load_recording(
     path: str | os.PathLike[str], buffer_class: type[RecordBuffer] | None = None, progress: bool = False, **options: Any
 ) -> RecordBuffer:
     """
-    Load a recording.
+    Load a recording. A ``CompressedRecordBuffer`` takes frames over as they are, and decodes them when they are read.
 
     :param path: The file
     :param buffer_class: What to load it into; the class it was saved from by default
@@ -214,90 +284,96 @@ def load_recording(
     :param options: Options of the class, for example ``compression_method``
     :return: The recording
     """
-    with opened(path) as archive:
-        header = read_header(archive)
-        columns = _read_columns(archive, header)
+    with _opened(path) as (archive, header):
+        loaded = _load(archive, header, os.fspath(path))
         wanted = buffer_class or _CLASSES[header["kind"]]
-        if header["frame_shape"] is None and not issubclass(wanted, FramelessRecordBuffer):
-            raise ValueError(f"{os.fspath(path)} has no frames; it cannot be loaded as a {wanted.__name__}")
-        arguments: dict[str, Any] = {
-            "buffer_size": header["buffer_size"],
-            "frame_shape": header["frame_shape"],
-            "frame_dtype": header["frame_dtype"],
-            "action_shape": header["action_shape"],
-            "action_dtype": header["action_dtype"],
-            "features": {name: (tuple(shape), dtype) for name, (shape, dtype) in header["features"].items()},
-            "metadata": header["metadata"],
-        }
-        recording = wanted(**{**arguments, **options})
-        frames = finals = None
-        if recording.frame_shape is not None:
-            frames = _read_frames(archive, header, "frames", "coding", header["steps"])
-            finals = _read_frames(archive, header, "final_frames", "final_coding", header["finals"])
-        steps = with_progress(range(header["steps"]), header["steps"], "loading", "step", progress)
-        _fill(recording, header, columns, steps, frames, finals)
+    if loaded.frame_shape is None and not issubclass(wanted, FramelessRecordBuffer):
+        raise ValueError(f"{os.fspath(path)} has no frames; it cannot be loaded as a {wanted.__name__}")
+    if wanted is type(loaded) and not options:
+        return loaded
+    try:
+        recording = wanted(**{**_arguments(header), **options})
+        _copy(loaded, recording, progress)
+    except MemoryError as error:
+        raise RecordingError(
+            f"{os.fspath(path)} does not fit in memory ({error}); load it with a smaller buffer_size, or as a "
+            "CompressedRecordBuffer"
+        ) from error
     return recording
 
 
-def _fill(
-    recording: RecordBuffer,
-    header: Header,
-    columns: dict[str, Any],
-    steps: Iterator[int],
-    frames: Iterator[npt.NDArray[Any]] | None,
-    finals: Iterator[npt.NDArray[Any]] | None,
-) -> None:
-    reward, action, flags, features = columns["reward"], columns["action"], columns["flags"], columns["features"]
-    with_final, ends = set(columns["finals"].tolist()), set(columns["ends"].tolist())
-    if header["is_open"]:
-        ends.discard(header["steps"])
+def _arguments(header: Header) -> dict[str, Any]:
+    arguments = {name: header[name] for name in ("buffer_size", "frame_shape", "frame_dtype", "action_shape", "action_dtype")}
+    features = {name: (tuple(shape), dtype) for name, (shape, dtype) in header["features"].items()}
+    return {**arguments, "features": features, "metadata": header["metadata"]}
+
+
+def _load(archive: zipfile.ZipFile, header: Header, path: str) -> RecordBuffer:
+    """Load a recording as a ``CompressedRecordBuffer``, or as one of the classes without frames."""
+
+    def array(name: str) -> Array:
+        # All of a member is read first, so that its checksum is compared before NumPy looks at it.
+        found: Array = np.load(BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
+        return found
+
+    arguments, first = _arguments(header), header["first_step"]
+    recording: RecordBuffer
+    if header["frame_shape"] is None:
+        recording = _CLASSES[header["kind"]](**arguments)
+    elif header["frames"] is None:
+        recording = CompressedRecordBuffer(**arguments)
+        _write_rows(recording._frames, first, array("frames"))
+    else:
+        parts: Any = _Parts(archive, path)
+        blocks = [load_frames(block, empty_frames(block, None, StoreLock()), parts, None) for block in header["frames"]]
+        recording = _with_blocks(blocks, arguments)
+    for name, column in recording._columns.items():
+        _write_rows(column, first, array(name))
+    for place, column in enumerate(recording._features.values()):
+        _write_rows(column, first, array(f"features/{place}"))
+    recording._first, recording._count = first, first + header["steps"]
+    ends = (array("ends") + first).tolist()
+    recording._ends = deque(ends[:-1] if header["is_open"] else ends)
     recording._episodes_gone, recording._is_cut = header["first_episode"], header["is_cut"]
-    for step in steps:
-        done = bool(flags[step] & 1)
-        final = next(finals) if finals is not None and step in with_final else None
-        recording.add(
-            None if frames is None else next(frames),
-            reward[step],
-            action[step],
-            {name: values[step] for name, values in features.items()},
-            done,
-            truncated=bool(flags[step] & 2),
-            final_frame=final if done else None,
+    frames = np.split(array("final_frames"), array("final_ends")[:-1])
+    recording._finals = {first + step: frame.tobytes() for step, frame in zip(array("finals").tolist(), frames, strict=False)}
+    return recording
+
+
+def _with_blocks(blocks: list[Frames], arguments: dict[str, Any]) -> RecordBuffer:
+    if not blocks:
+        return CompressedRecordBuffer(**arguments)
+    spec = blocks[0].spec
+    recording = CompressedRecordBuffer(
+        **arguments,
+        compression_method=spec.method,
+        compression_kwargs=spec.compression_kwargs,
+        decompression_kwargs=spec.decompression_kwargs,
+        dtypes={"elem_type": spec.elem_type, "runs_type": spec.runs_type},
+    )
+    column = recording._frames
+    assert column is not None
+    column.blocks, column.block_rows = list(blocks), blocks[0].rows
+    return recording
+
+
+def _write_rows(column: Any, first: int, values: Array) -> None:
+    for number, value in enumerate(values, first):
+        column.write(number, value)
+
+
+def _copy(source: RecordBuffer, target: RecordBuffer, progress: bool) -> None:
+    episodes = list(source.episodes())
+    target._episodes_gone, target._is_cut = source._episodes_gone, source._is_cut
+    for episode in with_progress(episodes, len(episodes), "loading", "episode", progress):
+        add_episode(
+            target,
+            None if target.frame_shape is None else episode.iter_frames(),
+            episode.actions,
+            episode.rewards,
+            episode.features,
+            episode.done,
+            episode.truncated,
+            episode.final_frame,
+            is_open=source.is_open and episode is episodes[-1],
         )
-        if step + 1 in ends and not done:
-            recording.end_episode(final)
-
-
-def _read_columns(archive: zipfile.ZipFile, header: Header) -> dict[str, Any]:
-    steps = header["steps"]
-    ends = read_array(archive, "ends.npy", (header["episodes"],), np.dtype(np.int64))
-    finals = read_array(archive, "finals.npy", (header["finals"],), np.dtype(np.int64))
-    if not (np.all(np.diff(ends, prepend=0) > 0) and (len(ends) == 0) == (steps == 0) and (steps == 0 or ends[-1] == steps)):
-        raise Damage("damaged: its episodes do not add up to its steps")
-    flags = read_array(archive, "flags.npy", (steps,), np.dtype(np.uint8))
-    if not np.isin(np.flatnonzero(flags), ends - 1).all() or np.any((flags > 3) | (flags == 2)):
-        raise Damage("damaged: an episode goes on after it was done")
-    if not np.isin(finals, ends - 1).all() or np.any(np.diff(finals) <= 0):
-        raise Damage("damaged: it has final frames that belong to no episode")
-    return {
-        "reward": read_array(archive, "reward.npy", (steps,), np.dtype(np.float64)),
-        "action": read_array(archive, "action.npy", (steps, *header["action_shape"]), np.dtype(header["action_dtype"])),
-        "flags": flags,
-        "features": {
-            name: read_array(archive, f"features/{place}.npy", (steps, *shape), np.dtype(dtype))
-            for place, (name, (shape, dtype)) in enumerate(header["features"].items())
-        },
-        "ends": ends,
-        "finals": finals,
-    }
-
-
-def _read_frames(archive: zipfile.ZipFile, header: Header, folder: str, key: str, total: int) -> Iterator[npt.NDArray[Any]]:
-    size, coding = header["chunk_frames"], header.get(key)
-    if not isinstance(coding, str) or len(coding) != -(-total // size) or set(coding) - set("px"):
-        raise Damage(f"its header is damaged: it does not say how {folder} are coded")
-    for chunk, code in enumerate(coding):
-        rows = min(size, total - chunk * size)
-        shape = (rows, *header["frame_shape"])
-        frames = read_array(archive, f"{folder}/{chunk}.npy", shape, np.dtype(header["frame_dtype"]))
-        yield from from_changes(frames) if code == "x" else frames

@@ -1,4 +1,4 @@
-"""What comes out of a recording: records, and views of its episodes."""
+"""What a recording holds: records, and views of its episodes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
+
+from sb3_extra_buffers._spaces import any_box, discrete_for, space_from
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.recording.buffers import RecordBuffer
+
+
+class RecordingError(RuntimeError):
+    """A file is not a recording, or is damaged and cannot be read."""
 
 
 class Record(NamedTuple):
@@ -21,7 +28,7 @@ class Record(NamedTuple):
     :param action: The action
     :param features: Named features
     :param done: Whether the episode ended with this step
-    :param truncated: Whether a time limit or an early reset ended it
+    :param truncated: Whether a time limit ended it
     """
 
     frame: Any
@@ -120,3 +127,19 @@ class Episode:
 
     def __getitem__(self, index: Any) -> Record:
         return self.buffer._records(self._numbers()[index])
+
+
+def spaces_of(recording: RecordBuffer) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """
+    Find the spaces of the frames and of the actions of a recording with frames, which is not empty.
+
+    They are what the metadata says, or else large enough for what was recorded.
+    """
+    assert recording.frame_shape is not None
+    frames = space_from(recording.metadata.get("frame_space"), recording.frame_shape)
+    if frames is None or frames.dtype != recording.frame_dtype:
+        frames = any_box(recording.frame_shape, recording.frame_dtype)
+    actions = space_from(recording.metadata.get("action_space"), recording.action_shape)
+    if actions is None and (recording.action_shape or recording.action_dtype.kind not in "iu"):
+        actions = any_box(recording.action_shape, recording.action_dtype)
+    return frames, actions or discrete_for(np.concatenate([episode.actions for episode in recording.episodes()]))

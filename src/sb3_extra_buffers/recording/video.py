@@ -15,18 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from sb3_extra_buffers.recording.atomic import written_beside
-from sb3_extra_buffers.recording.buffers import RecordBuffer
-from sb3_extra_buffers.recording.checks import FASTEST, SLOWEST, frames_per_second
-from sb3_extra_buffers.recording.optional import need, with_progress
+from sb3_extra_buffers._support import atomic_write, need, with_progress
+from sb3_extra_buffers.recording.buffers import FASTEST, SLOWEST, RecordBuffer, frames_per_second
 from sb3_extra_buffers.recording.pictures import (
     Picture,
     as_rgb,
     check_scale,
     choose_episode,
     colour_codes,
-    draw_number,
-    encode_png,
     enlarge,
     evenly_spaced,
     palette_of,
@@ -69,7 +65,7 @@ def export_video(
     size = check_scale(scale, max(1, math.ceil(_HEIGHT / first.shape[0])))
     everything = (enlarge(picture, size) for picture in itertools.chain([first], pictures))
     shown = with_progress(everything, count_pictures(chosen), f"writing {Path(path).name}", "frame", progress)
-    with written_beside(path) as beside:
+    with atomic_write(path) as beside:
         if suffix == ".mp4":
             _write_mp4(beside, shown, rate, quality)
         else:
@@ -77,13 +73,7 @@ def export_video(
 
 
 def choose_fps(recording: RecordBuffer, fps: float | None) -> float:
-    """
-    Choose how fast to show a recording.
-
-    :param recording: The recording
-    :param fps: What was asked for, if anything
-    :return: Frames a second
-    """
+    """Choose the frames per second: what was asked for, what the recording says, or 30."""
     if fps is None:
         return frames_per_second(recording.metadata.get("fps")) or 30.0
     rate = frames_per_second(fps)
@@ -93,12 +83,7 @@ def choose_fps(recording: RecordBuffer, fps: float | None) -> float:
 
 
 def count_pictures(episode: Episode) -> int:
-    """
-    Count what there is to see of an episode.
-
-    :param episode: The episode
-    :return: Its steps, and one more if its final frame is there
-    """
+    """Count the pictures of an episode: its steps, and one more if its final frame is there."""
     return len(episode) + (episode.final_frame is not None)
 
 
@@ -122,7 +107,7 @@ def _write_mp4(path: Path, pictures: Iterator[Picture], fps: float, quality: int
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints) as process:
             assert process.stdin is not None
             try:
-                with contextlib.suppress(BrokenPipeError):  # why it has stopped is told below
+                with contextlib.suppress(BrokenPipeError):  # the reason is reported below
                     process.stdin.write(first.data)
                     for picture in pictures:
                         process.stdin.write(_even(picture).data)
@@ -131,8 +116,8 @@ def _write_mp4(path: Path, pictures: Iterator[Picture], fps: float, quality: int
                 raise
         if process.returncode != 0:
             complaints.seek(0)
-            said = complaints.read(1000).decode(errors="replace").strip()
-            raise OSError(f"ffmpeg could not write the video: {said or f'it ended with {process.returncode}'}")
+            message = complaints.read(1000).decode(errors="replace").strip()
+            raise OSError(f"ffmpeg could not write the video: {message or f'it ended with {process.returncode}'}")
 
 
 def _even(picture: Picture) -> Picture:
@@ -188,19 +173,21 @@ def export_contact_sheet(
     chosen = choose_episode(recording, episode)
     size = check_scale(scale, 1)
     places = evenly_spaced(count_pictures(chosen), columns * rows)
+    image, draw, font = (need(f"PIL.{name}", "recording", "a contact sheet") for name in ("Image", "ImageDraw", "ImageFont"))
     pictures = [enlarge(as_rgb(_frame_at(chosen, place)), size) for place in places]
     height, width = pictures[0].shape[:2]
-    gap, dot = max(2, width // 40), max(1, width // 80)
-    cell_height, cell_width = height + 7 * dot + gap, width + gap
+    gap, label = max(2, width // 40), max(8, width // 12)
+    cell_height, cell_width = height + label + gap, width + gap
     columns = min(columns, len(pictures))
     lines = -(-len(pictures) // columns)
-    sheet = np.full((lines * cell_height + gap, columns * cell_width + gap, 3), 24, np.uint8)
+    sheet = image.new("RGB", (columns * cell_width + gap, lines * cell_height + gap), (24, 24, 24))
+    writer, letters = draw.Draw(sheet), font.load_default(label)
     for order, (place, picture) in enumerate(zip(places, pictures, strict=True)):
         top, left = gap + order // columns * cell_height, gap + order % columns * cell_width
-        sheet[top : top + height, left : left + width] = picture
-        draw_number(sheet, place, top + height + dot, left + width, dot)
-    with written_beside(path) as beside:
-        beside.write_bytes(encode_png(sheet))
+        sheet.paste(image.fromarray(picture), (left, top))
+        writer.text((left + width, top + height), str(place), fill=(200, 200, 200), font=letters, anchor="ra")
+    with atomic_write(path) as beside:
+        sheet.save(beside, format="PNG", optimize=True)
 
 
 def _frame_at(episode: Episode, place: int) -> Any:

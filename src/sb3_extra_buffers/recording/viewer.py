@@ -19,10 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers.recording.archive import code_frames
-from sb3_extra_buffers.recording.atomic import written_beside
+from sb3_extra_buffers._support import atomic_write, with_progress
 from sb3_extra_buffers.recording.buffers import RecordBuffer
-from sb3_extra_buffers.recording.optional import with_progress
 from sb3_extra_buffers.recording.pictures import Picture, are_pictures, as_rgb, colour_codes, palette_of, picture_size
 from sb3_extra_buffers.recording.records import Episode
 from sb3_extra_buffers.recording.video import choose_fps, count_pictures
@@ -83,7 +81,7 @@ def write_viewer(
         "script": here.joinpath("viewer.js").read_text(encoding="utf-8"),
     }
     before, after = page.split("{{chunks}}")
-    with written_beside(path) as beside, open(beside, "w", encoding="utf-8", newline="\n", errors="replace") as file:
+    with atomic_write(path) as beside, open(beside, "w", encoding="utf-8", newline="\n", errors="replace") as file:
         file.write(_completed(before, texts))
         shown = with_progress(chunks, n_chunks, f"writing {Path(path).name}", "chunk", progress)
         for number, chunk in enumerate(shown):
@@ -125,13 +123,13 @@ def _about_actions(recording: RecordBuffer, chosen: list[Episode]) -> dict[str, 
     seen = [int(action) for episode in chosen for action in np.unique(episode.actions)]
     start = min(start, *seen) if seen else start
     n = max(space["n"] if isinstance(space.get("n"), int) else 0, len(meanings), max(seen, default=start) - start + 1)
-    # With hundreds of actions a list of those that were never taken helps nobody, and some of them would be far apart.
+    # With hundreds of actions a list of those that were never taken is of no use, and some of them would be far apart.
     return {"discrete": n <= 1024, "meanings": meanings, "start": start, "n": n if n <= 64 else 0, "low": None, "high": None}
 
 
-def _limits(said: Any, shape: tuple[int, ...]) -> list[float] | None:
+def _limits(bounds: Any, shape: tuple[int, ...]) -> list[float] | None:
     try:
-        limits = np.broadcast_to(np.array(said, np.float64), shape).reshape(-1)
+        limits = np.broadcast_to(np.array(bounds, np.float64), shape).reshape(-1)
     except (TypeError, ValueError, OverflowError):
         return None
     return limits.tolist() if np.isfinite(limits).all() else None
@@ -175,10 +173,22 @@ def _chunks(episode: Episode, chunk_frames: int) -> Iterator[str]:
     frames = itertools.chain(episode.iter_frames(), [] if final is None else [final])
     while some := list(itertools.islice(frames, chunk_frames)):
         pixels, palette = _with_palette(np.stack([as_rgb(frame) for frame in some]))
-        coding, array = code_frames(pixels)
+        coding, array = _code(pixels)
         packed = zlib.compress(array, 6)
         colours = "" if palette is None else f' data-palette="{palette.tobytes().hex()}"'
         yield f' data-coding="{coding}"{colours}>{base64.b64encode(packed).decode()}'
+
+
+def _code(pixels: Picture) -> tuple[str, Picture]:
+    """
+    Choose how to code some frames: as they are (``"p"``), or all but the first XORed with the one before (``"x"``).
+
+    Neighbours in time are often, but not always, more alike than neighbours in a picture. A few frames tell.
+    """
+    changes = pixels.copy()
+    changes[1:] ^= pixels[:-1]
+    pays = len(zlib.compress(changes[:8].tobytes(), 1)) < len(zlib.compress(pixels[:8].tobytes(), 1))
+    return ("x", changes) if pays else ("p", pixels)
 
 
 def _with_palette(pictures: Picture) -> tuple[Picture, Picture | None]:

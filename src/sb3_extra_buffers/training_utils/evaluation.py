@@ -28,7 +28,7 @@ from stable_baselines3.common.vec_env import (
     unwrap_vec_normalize,
 )
 
-from sb3_extra_buffers.datasets.checks import same_form
+from sb3_extra_buffers._spaces import same_form
 
 __all__ = ["Evaluation", "eval_model"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import os
 import secrets
 import shutil
@@ -18,13 +19,11 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers.recording.buffers import RecordBuffer
-from sb3_extra_buffers.recording.compressed_buffer import CompressedRecordBuffer
-from sb3_extra_buffers.recording.errors import RecordingError
-from sb3_extra_buffers.recording.optional import need, with_progress
-from sb3_extra_buffers.recording.records import Episode
-from sb3_extra_buffers.recording.replay_episodes import Trajectory, trajectories
-from sb3_extra_buffers.recording.spaces import describe_space, spaces_of
+from sb3_extra_buffers._spaces import describe_space, unscale_actions
+from sb3_extra_buffers._support import need, with_progress
+from sb3_extra_buffers.recording.buffers import CompressedRecordBuffer, RecordBuffer, add_episode
+from sb3_extra_buffers.recording.records import Episode, RecordingError, spaces_of
+from sb3_extra_buffers.recording.rows import BufferRows, OfflineEpisode, Rows, find_episodes
 
 _OURS = "sb3_extra_buffers"
 """Under this key of a dataset's metadata is what Minari has no place for."""
@@ -57,30 +56,61 @@ def export_minari(
     :param options: Passed to ``minari.create_dataset_from_buffers``, for example ``algorithm_name`` or ``author``
     :return: The ``minari.MinariDataset``
     """
-    minari = need("minari", "minari", "a Minari dataset")
-    need("h5py", "minari", "a Minari dataset")
-    export: _RecordingExport | _ReplayExport
-    if isinstance(recording, RecordBuffer):
-        export = _RecordingExport(recording)
-    elif isinstance(recording, ReplayBuffer):
-        export = _ReplayExport(recording)
-    else:
+    if isinstance(recording, ReplayBuffer) and getattr(recording, "optimize_memory_usage", False):
+        raise ValueError(
+            "a buffer of SB3 with optimize_memory_usage has lost what was seen at the end of each episode; "
+            "CompressedReplayBuffer has not, and takes less memory"
+        )
+    if not isinstance(recording, (RecordBuffer, ReplayBuffer)):
         raise TypeError(f"expected a recording or a replay buffer, not {type(recording).__name__}")
+    source = recording if isinstance(recording, RecordBuffer) else BufferRows(recording)
+    return export_rows(source, dataset_id, overwrite, progress, options)
+
+
+def export_rows(source: RecordBuffer | Rows, dataset_id: str, overwrite: bool, progress: bool, options: dict[str, Any]) -> Any:
+    """Export a recording, or transitions, to a Minari dataset, see ``export_minari``."""
+    minari = _minari()
+    episodes: Sequence[Episode | OfflineEpisode]
+    if isinstance(source, RecordBuffer):
+        _check_recording(source)
+        observation_space, action_space = spaces_of(source)
+        episodes = list(source.episodes())
+    else:
+        if not source.used:
+            raise ValueError("the replay buffer is empty")
+        observation_space, action_space = source.observation_space, source.action_space
+        episodes = list(itertools.chain.from_iterable(find_episodes(source, env) for env in range(source.n_envs)))
     place = _new_place(dataset_id, overwrite)
     arguments = {
-        "observation_space": export.observation_space,
-        "action_space": export.action_space,
+        "observation_space": observation_space,
+        "action_space": action_space,
         "description": f"Exported by sb3-extra-buffers {__version__}",
         **_without_jpeg(minari),
         **options,
     }
-    episodes = with_progress(export.episodes(), export.total, f"exporting {dataset_id}", "episode", progress)
+    made = (_as_minari(episode, action_space) for episode in episodes)
+    shown = with_progress(made, len(episodes), f"exporting {dataset_id}", "episode", progress)
     with _whole_or_not_at_all(place), warnings.catch_warnings():
-        # Minari reminds of every option that was left out; who wants to give them knows them from its documentation.
+        # Minari warns of every option that was left out. They are in its documentation.
         warnings.filterwarnings("ignore", message=".*(is set to None|env_spec is None).*", category=UserWarning)
-        dataset = minari.create_dataset_from_buffers(dataset_id, episodes, **arguments)
-        dataset.storage.update_metadata({_OURS: export.notes()})
+        dataset = minari.create_dataset_from_buffers(dataset_id, shown, **arguments)
+        dataset.storage.update_metadata({_OURS: _notes(source, episodes)})
     return dataset
+
+
+def _minari() -> Any:
+    need("h5py", "minari", "a Minari dataset")
+    return need("minari", "minari", "a Minari dataset")
+
+
+def _check_recording(recording: RecordBuffer) -> None:
+    if recording.frame_shape is None:
+        raise ValueError("the recording has no frames, but a Minari dataset needs observations")
+    if len(recording) == 0:
+        raise ValueError("the recording is empty")
+    bad = [name for name in recording.feature_specs if "/" in name]
+    if bad:
+        raise ValueError(f"the feature {bad[0]!r} has a slash in its name, which Minari takes for a folder")
 
 
 def _new_place(dataset_id: str, overwrite: bool) -> Path:
@@ -103,7 +133,7 @@ def _new_place(dataset_id: str, overwrite: bool) -> Path:
 
 @contextlib.contextmanager
 def _whole_or_not_at_all(place: Path) -> Iterator[None]:
-    """A folder that is written in the context appears only if all goes well; else what was there before is there again."""
+    """A folder that is written in the context appears only if all goes well; otherwise the old one is put back."""
     new_parents = [folder for folder in place.parents if not folder.exists()]
     aside = place.with_name(f".{secrets.token_hex(6)}")  # Minari does not look at hidden folders
     was_there = place.exists()
@@ -115,7 +145,7 @@ def _whole_or_not_at_all(place: Path) -> Iterator[None]:
         shutil.rmtree(place, ignore_errors=True)
         if was_there:
             aside.rename(place)
-        with contextlib.suppress(OSError):  # somebody else may have put something there
+        with contextlib.suppress(OSError):  # another process may have put something there
             for folder in new_parents:
                 if os.listdir(folder) == [_NAMESPACE]:
                     (folder / _NAMESPACE).unlink()
@@ -139,87 +169,39 @@ def _without_jpeg(minari: Any) -> dict[str, Any]:
     return {"jpeg_encoding": False}
 
 
-class _RecordingExport:
-    def __init__(self, recording: RecordBuffer) -> None:
-        if recording.frame_shape is None:
-            raise ValueError("the recording has no frames, but a Minari dataset needs observations")
-        if len(recording) == 0:
-            raise ValueError("the recording is empty")
-        bad = [name for name in recording.feature_specs if "/" in name]
-        if bad:
-            raise ValueError(f"the feature {bad[0]!r} has a slash in its name, which Minari takes for a folder")
-        self._recording = recording
-        self._episodes = list(recording.episodes())
-        self.total = len(self._episodes)
-        self._unfinished = [place for place, episode in enumerate(self._episodes) if not episode.done]
-        self._without_final = [place for place, episode in enumerate(self._episodes) if episode.final_frame is None]
-        self.observation_space, self.action_space = spaces_of(recording)
-
-    def episodes(self) -> Iterator[Any]:
-        return (self._episode(episode) for episode in self._episodes)
-
-    def _episode(self, episode: Episode) -> Any:
-        frames, final = episode.frames, episode.final_frame
+def _as_minari(episode: Episode | OfflineEpisode, action_space: spaces.Space[Any]) -> Any:
+    infos: dict[str, Any] = {}
+    if isinstance(episode, OfflineEpisode):
+        observations, actions = episode.observations, unscale_actions(action_space, episode.actions)
+    else:
+        frames, final, actions = episode.frames, episode.final_frame, episode.actions
         assert frames is not None
-        return _episode_buffer(
-            np.concatenate([frames, frames[-1:] if final is None else final[None]]),
-            episode.actions,
-            episode.rewards,
-            episode.terminated,
-            {name: np.concatenate([values, values[-1:]]) for name, values in episode.features.items()},
-        )
-
-    def notes(self) -> dict[str, Any]:
-        recording = self._recording
-        return {
-            "version": __version__,
-            "metadata": recording.metadata,
-            "unfinished": self._unfinished,
-            "without_final_frame": self._without_final,
-            "is_open": recording.is_open,
-            "first_episode": self._episodes[0].number,
-            "is_cut": self._episodes[0].is_cut,
-        }
-
-
-class _ReplayExport:
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self._trajectories = trajectories(buffer)
-        if not self._trajectories:
-            raise ValueError("the replay buffer is empty")
-        self.total = len(self._trajectories)
-        self.observation_space = buffer.observation_space
-        self.action_space = buffer.action_space
-
-    def episodes(self) -> Iterator[Any]:
-        return (self._episode(trajectory) for trajectory in self._trajectories)
-
-    @staticmethod
-    def _episode(trajectory: Trajectory) -> Any:
-        return _episode_buffer(
-            trajectory.observations(), trajectory.actions(), trajectory.rewards(), trajectory.end == "terminated", {}
-        )
-
-    def notes(self) -> dict[str, Any]:
-        unfinished = [place for place, trajectory in enumerate(self._trajectories) if trajectory.end == "unfinished"]
-        return {"version": __version__, "unfinished": unfinished}
-
-
-def _episode_buffer(
-    observations: Any, actions: Any, rewards: npt.NDArray[Any], terminated: bool, infos: dict[str, Any]
-) -> Any:
-    minari = need("minari.data_collector", "minari", "a Minari dataset")
-    ends = np.zeros(len(rewards), np.bool_)
-    ends[-1] = True
-    none = np.zeros(len(rewards), np.bool_)
-    return minari.EpisodeBuffer(
+        observations = np.concatenate([frames, frames[-1:] if final is None else final[None]])
+        infos = {name: np.concatenate([values, values[-1:]]) for name, values in episode.features.items()}
+    ends = np.arange(len(episode)) == len(episode) - 1
+    none = np.zeros(len(episode), np.bool_)
+    terminated = episode.terminated
+    return need("minari.data_collector", "minari", "a Minari dataset").EpisodeBuffer(
         observations=observations,
         actions=actions,
-        rewards=rewards,
+        rewards=episode.rewards,
         terminations=ends if terminated else none,
         truncations=none if terminated else ends,
         infos=infos,
     )
+
+
+def _notes(source: RecordBuffer | Rows, episodes: Sequence[Episode | OfflineEpisode]) -> dict[str, Any]:
+    over = [episode.terminated or episode.truncated for episode in episodes]
+    notes: dict[str, Any] = {
+        "version": __version__,
+        "unfinished": [place for place, is_over in enumerate(over) if not is_over],
+    }
+    if isinstance(source, RecordBuffer):
+        without = [place for place, episode in enumerate(source.episodes()) if episode.final_frame is None]
+        notes |= {"metadata": source.metadata, "without_final_frame": without, "is_open": source.is_open}
+        notes |= {"first_episode": source.episode(0).number, "is_cut": source.episode(0).is_cut}
+    return notes
 
 
 def import_minari(
@@ -250,7 +232,7 @@ def import_minari(
     for place, data in enumerate(with_progress(dataset.iterate_episodes(), total, "importing", "episode", progress)):
         steps = len(data.rewards)
         frames, features = _observations(data.observations, frame_key)
-        found = _infos(data.infos or {}, steps) if info_features is None else _named_infos(data, info_features)
+        found = _infos(data, info_features)
         features |= {name: values for name, values in found.items() if recording is None or name in recording.feature_specs}
         if recording is None:
             recording = _new_recording(dataset, notes, frames, data.actions, features, buffer_class, frame_key, options)
@@ -261,37 +243,26 @@ def import_minari(
                 f"episode {place} has no {', '.join(map(repr, sorted(missing)))}, which the first one has; name what all of "
                 "them have with info_features"
             )
-        final = None if place in without_final else frames[steps]
-        last = steps - 1
-        for step in range(steps):
-            is_last = step == last and place not in unfinished
-            terminated, truncated = bool(data.terminations[step]), bool(data.truncations[step])
-            done = is_last and (terminated or truncated)
-            recording.add(
-                frames[step],
-                data.rewards[step],
-                data.actions[step],
-                {name: values[step] for name, values in features.items()},
-                done,
-                truncated=done and not terminated,
-                final_frame=final if done else None,
-            )
-        if not (notes.get("is_open", False) and place == total - 1):
-            recording.end_episode(final)
+        terminated, truncated = bool(data.terminations[-1]), bool(data.truncations[-1])
+        add_episode(
+            recording,
+            iter(frames),
+            data.actions,
+            data.rewards,
+            features,
+            done=(terminated or truncated) and place not in unfinished,
+            truncated=not terminated,
+            final_frame=None if place in without_final else frames[steps],
+            is_open=notes.get("is_open", False) and place == total - 1,
+        )
     if recording is None:
         raise ValueError(f"the dataset {dataset.spec.dataset_id!r} has no episodes")
     return recording
 
 
 def load_minari(dataset: Any) -> tuple[Any, dict[str, Any]]:
-    """
-    Open a Minari dataset.
-
-    :param dataset: A ``minari.MinariDataset``, or the id of a local one
-    :return: The dataset, and what ``export_minari`` has noted about it, if it has made it
-    """
-    minari = need("minari", "minari", "a Minari dataset")
-    need("h5py", "minari", "a Minari dataset")
+    """Open a Minari dataset, given by itself or by its id; also returns what ``export_minari`` has noted about it."""
+    minari = _minari()
     if isinstance(dataset, str):
         if not _place_of(dataset).exists():
             raise FileNotFoundError(
@@ -305,15 +276,16 @@ def load_minari(dataset: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _are_notes(notes: Any) -> bool:
-    def is_count(value: Any) -> bool:
-        return type(value) is int and 0 <= value < 1 << 48
+    """Check notes: a dataset may come from a stranger."""
+
+    def are_counts(values: Any) -> bool:
+        return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 48 for value in values)
 
     return (
         isinstance(notes, dict)
-        and all(isinstance(notes.get(key, []), list) for key in ("unfinished", "without_final_frame"))
-        and all(is_count(place) for key in ("unfinished", "without_final_frame") for place in notes.get(key, []))
-        and all(isinstance(notes.get(key, False), bool) for key in ("is_open", "is_cut"))
-        and is_count(notes.get("first_episode", 0))
+        and all(are_counts(notes.get(name, [])) for name in ("unfinished", "without_final_frame"))
+        and are_counts([notes.get("first_episode", 0)])
+        and all(isinstance(notes.get(name, False), bool) for name in ("is_open", "is_cut"))
         and isinstance(notes.get("metadata", {}), dict)
     )
 
@@ -337,21 +309,18 @@ def _observations(observations: Any, frame_key: str | None) -> tuple[npt.NDArray
     return observations, {}
 
 
-def _infos(infos: dict[str, Any], steps: int) -> dict[str, npt.NDArray[Any]]:
-    """Those of numbers, one a step, with or without one for the reset."""
-    return {
+def _infos(data: Any, names: Sequence[str] | None) -> dict[str, npt.NDArray[Any]]:
+    """Infos that are numbers, one a step, with or without one for the reset: those of these names, or all."""
+    steps = len(data.rewards)
+    found = {
         name: values
-        for name, values in infos.items()
+        for name, values in (data.infos or {}).items()
         if isinstance(values, np.ndarray) and values.dtype.kind in "biufc" and values.shape[:1] in ((steps,), (steps + 1,))
     }
-
-
-def _named_infos(data: Any, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    found = _infos(data.infos or {}, len(data.rewards))
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names or () if name not in found]
     if missing:
         raise ValueError(f"infos has no numbers called {missing[0]!r}; it has: {', '.join(map(repr, found)) or 'none'}")
-    return {name: found[name] for name in names}
+    return found if names is None else {name: found[name] for name in names}
 
 
 def _new_recording(
@@ -370,13 +339,13 @@ def _new_recording(
     if metadata is None:
         seen = dataset.observation_space
         seen = seen[frame_key] if isinstance(seen, spaces.Dict) and frame_key is not None else seen
-        said = {
+        known = {
             "env_id": dataset.env_spec.id if dataset.env_spec is not None else None,
             "frames": "observation",
             "action_space": describe_space(dataset.action_space),
             "frame_space": describe_space(seen),
         }
-        metadata = {key: value for key, value in said.items() if value is not None}
+        metadata = {key: value for key, value in known.items() if value is not None}
     arguments: dict[str, Any] = {
         "buffer_size": None,
         "frame_shape": frames.shape[1:],
