@@ -113,27 +113,21 @@ class Player:
         world = self.world
         if self.is_dead or self.is_playing:
             return
-        world.ray.caller = self.wake
+        world.ray.caller = self.look
         self.outbox.poll(0)
         if self.outbox.has_room():
             self.is_playing = True
             seconds = STEPS / PLAYED * world.rng.uniform(0.8, 1.2)
             world.timeline.at(world.timeline.now + seconds, self.finish)
-
-    def wake(self) -> None:
-        """An answer has come. What was refused is asked again when the shard has room, and not again and again."""
-        shard = self.outbox.shard_of(self.outbox.sequence)
-        if self.world.has_room(shard) or self.outbox.settled < self.outbox.sequence:
-            self.look()
-        else:
-            self.world.waiting[shard].add(self)
+        else:  # it would ask again and again; here it does so when the shard has room
+            world.waiting[self.outbox.shard_of(self.outbox.sequence)].add(self)
 
     def finish(self) -> None:
         """Send the block."""
         if self.is_dead:
             return
         self.is_playing = False
-        self.world.ray.caller = self.wake
+        self.world.ray.caller = self.look
         block = self.world.block._replace(
             collector=self.number, incarnation=self.incarnation, sequence=self.outbox.sequence, settled=self.outbox.settled
         )
@@ -209,7 +203,7 @@ class World:
             node = self.nodes[number] = Node(self.ray, self.make_shard(number, incarnation))
             told = {}
             for player in self.players:
-                self.ray.caller = player.wake
+                self.ray.caller = player.look
                 if not player.is_dead:
                     told[player.number, player.incarnation] = player.outbox.replace(number, node, incarnation)
             self.clock.replace(number, incarnation, 0, {}, told, node.shard.capacity)
