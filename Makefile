@@ -26,7 +26,7 @@ FOR_BENCHMARKS := -e ".[all,dev,benchmarks]"
 BENCHMARKS ?= benchmarks/buffers.py benchmarks/memory.py
 BENCHMARKS_LONG ?= benchmarks/first_fill.py benchmarks/startup.py benchmarks/her.py benchmarks/training.py benchmarks/learning.py benchmarks/gpu_buffers.py benchmarks/buffer_stats.py benchmarks/recording.py benchmarks/saving.py benchmarks/rings.py benchmarks/datasets.py benchmarks/checkpoints.py benchmarks/threads.py benchmarks/cluster.py benchmarks/cluster_learning.py benchmarks/million.py
 # Rows of the table "Colour and cameras".
-CAMERAS ?= mspacman-rgb breakout-rgb carracing carracing-stack doom-rgb doom-rgb-home doom-rgb-stack doom-gray walker ant crafter noise
+CAMERAS ?= mspacman-rgb breakout-rgb carracing carracing-stack doom-rgb doom-rgb-home doom-rgb-stack doom-gray walker ant crafter grid noise
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=

@@ -65,11 +65,7 @@ class Nothing:
 
 
 def seconds_a_timed_call() -> float:
-    """
-    Measure what standing before a method costs.
-
-    :return: Seconds a call
-    """
+    """Measure what standing before a method costs."""
     plain, timed = Nothing(), Nothing()
     _Timed.before(timed, "add")  # type: ignore[arg-type]
 
@@ -85,12 +81,7 @@ def seconds_a_timed_call() -> float:
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
-    """
-    Train once.
-
-    :param job: Algorithm, side and number of steps
-    :return: The figures
-    """
+    """Train once."""
     import torch as th
     from stable_baselines3 import DQN, PPO
     from stable_baselines3.common.logger import configure

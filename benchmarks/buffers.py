@@ -71,32 +71,17 @@ class Group:
     brief: bool = False
 
     def key(self, method: str) -> str:
-        """
-        Name a row.
-
-        :param method: Method of ours
-        :return: Its key in the results
-        """
+        """Name a row."""
         return f"{self.dataset}/{method}" + ("" if self.baseline == SB3 else "/optimized")
 
 
 def everything(quick: bool) -> list[str]:
-    """
-    List what a run measures that names no data.
-
-    :param quick: Whether it is to be short
-    :return: Names of datasets
-    """
+    """List what a run measures that names no data."""
     return [name for name, data in DATASETS.items() if not (quick and data.picture and name != QUICK_PICTURE)]
 
 
 def make_plan(args: argparse.Namespace) -> list[Group]:
-    """
-    Lay out the run.
-
-    :param args: Command line
-    :return: Groups in the order in which they are measured
-    """
+    """Lay out the run."""
     plan: list[Group] = []
     for name in args.dataset or everything(args.quick):
         picture = DATASETS[name].picture
@@ -116,12 +101,7 @@ def make_plan(args: argparse.Namespace) -> list[Group]:
 
 
 def combine(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """
-    Merge the runs of one side.
-
-    :param runs: What ``kit.measure`` returned
-    :return: Medians over the runs
-    """
+    """Merge the runs of one side."""
     runs = list(runs)
     merged: dict[str, Any] = {
         name: statistics.median(run[name] for run in runs) for name in ("memory", "code", "construct_ms")
@@ -133,14 +113,7 @@ def combine(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def make_row(group: Group, method: str, runs: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """
-    Compare a method with SB3.
-
-    :param group: Group that was measured
-    :param method: The method
-    :param runs: Runs by side
-    :return: The row of the results
-    """
+    """Compare a method with SB3."""
     about = {"dataset": group.dataset, "method": method, "transitions": group.transitions, "rounds": group.rounds}
     about["baseline"] = group.baseline
     for side in (group.baseline, method):
@@ -174,12 +147,7 @@ def make_row(group: Group, method: str, runs: Mapping[str, list[dict[str, Any]]]
 
 
 def describe(run: Mapping[str, Any]) -> str:
-    """
-    Put a run into one line.
-
-    :param run: What ``kit.measure`` returned
-    :return: The line
-    """
+    """Put a run into one line."""
     if "error" in run:
         return f"[red]{run['error']}[/red]"
     times = "  ".join(f"{METRICS[metric]} {run[metric]['p25']:,.0f} µs" for metric in TIMES if metric in run)
@@ -187,13 +155,7 @@ def describe(run: Mapping[str, Any]) -> str:
 
 
 def measure_group(group: Group, args: argparse.Namespace, results: ResultFile) -> None:
-    """
-    Measure a group and keep its rows.
-
-    :param group: What to measure
-    :param args: Command line
-    :param results: File of the results
-    """
+    """Measure a group and keep its rows."""
     settings = {"transitions": group.transitions, "rounds": group.rounds}
     needed = group.transitions * 5 // 4
     played = is_played(DATASETS[group.dataset], needed, args.cache)
@@ -223,13 +185,7 @@ def measure_group(group: Group, args: argparse.Namespace, results: ResultFile) -
 
 
 def cell(row: Mapping[str, Any], metric: str) -> str:
-    """
-    Show a ratio.
-
-    :param row: Row of the results
-    :param metric: One of ``METRICS``
-    :return: The median of the rounds
-    """
+    """Show a ratio."""
     ratio = row["ratios"].get(metric)
     if ratio is None:
         return ""
@@ -237,11 +193,7 @@ def cell(row: Mapping[str, Any], metric: str) -> str:
 
 
 def show(results: ResultFile) -> None:
-    """
-    Print the table.
-
-    :param results: Results
-    """
+    """Print the table."""
     table = Table(title="Ours to SB3's own buffer: memory and time (lower quartiles)", caption="~ other programs were busy")
     for column in ("data", "method", "transitions", *METRICS.values(), "samples"):
         table.add_column(column, justify="left" if column in ("data", "method", "samples") else "right", no_wrap=True)

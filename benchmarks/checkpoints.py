@@ -25,12 +25,7 @@ CHECKPOINTS, STEPS_BETWEEN = 9, 1_000
 
 
 def make_checkpoints(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Fill the buffer of a model, and make some checkpoints.
-
-    :param job: ``dataset``, ``recorded``, ``transitions``, ``cache``, ``folder`` to write to
-    :return: Seconds that training stood still, seconds and bytes of the first checkpoint and of those after it
-    """
+    """Fill the buffer of a model, and make some checkpoints."""
     import gymnasium as gym
     import numpy as np
     from gymnasium import spaces
@@ -42,7 +37,7 @@ def make_checkpoints(job: Mapping[str, Any]) -> dict[str, Any]:
 
     from sb3_extra_buffers import CompressedReplayBuffer, ResumableCheckpoint
     from sb3_extra_buffers.training_utils.resuming.folder import CheckpointFolder
-    from sb3_extra_buffers.training_utils.resuming.moments import AT_ROLLOUT, RUNS, take_snapshot
+    from sb3_extra_buffers.training_utils.resuming.snapshot import AT_ROLLOUT, RUNS, Run, take_snapshot
 
     dataset = DATASETS[job["dataset"]]
     recording = load(dataset, Path(job["cache"]))
@@ -72,7 +67,7 @@ def make_checkpoints(job: Mapping[str, Any]) -> dict[str, Any]:
     assert isinstance(model.replay_buffer, CompressedReplayBuffer)
     fill(model.replay_buffer, played, total // dataset.n_envs)
     settle()
-    RUNS[model] = "measured"
+    RUNS[model] = Run("measured")
     folder = CheckpointFolder(job["folder"], keep=3)
     folder.open()
     callback = ResumableCheckpoint(job["folder"])

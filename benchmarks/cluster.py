@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 # Before Ray is imported: everything stays on the loopback interface.
@@ -56,22 +57,12 @@ GAME = "MsPacmanNoFrameskip-v4"
 
 def make_blocks(
     game: str, cache: Path, rows: int, steps: int, lanes: int, incarnation: int = 0
-) -> tuple[Any, list[bytes], float]:
-    """
-    Make blocks of a recording.
-
-    :param game: Name of the data set
-    :param cache: Folder of the recordings
-    :param rows: Rows of it to use
-    :param steps: Steps of a block
-    :param lanes: Environments of a collector
-    :param incarnation: Of the collector: the same blocks under another name
-    :return: Their schema, the blocks, and microseconds of processor time for a transition
-    """
+) -> tuple[Any, list[tuple[Any, ...]], float]:
+    """Make blocks of a recording."""
     from kit.data import load
 
-    from sb3_extra_buffers.distributed.builder import BlockBuilder
-    from sb3_extra_buffers.distributed.spaces import make_schema
+    from sb3_extra_buffers.distributed.blocks import BlockBuilder
+    from sb3_extra_buffers.distributed.collector import make_schema
 
     dataset = DATASETS[game]
     recording = load(dataset, cache)
@@ -81,18 +72,14 @@ def make_blocks(
         first = time.process_time()
         builder.add(*(part[:lanes] for part in step))
         if builder.is_full:
-            blocks.append(builder.seal(builder.sequence))
+            blocks.append(tuple(builder.seal(builder.sequence)))
         seconds += time.process_time() - first
     return schema, blocks, seconds / (len(blocks) * schema.cells) * 1e6
 
 
 def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Measure bytes and processor time, without Ray.
-
-    :param job: ``game``, ``rows``, ``cache``
-    :return: Figures by steps x environments of a block
-    """
+    """Measure bytes and processor time, without Ray."""
+    from sb3_extra_buffers.distributed.blocks import wire_bytes
     from sb3_extra_buffers.distributed.shard import Shard
 
     found: dict[str, Any] = {}
@@ -111,8 +98,8 @@ def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
             sent = [len(pickle.dumps(shard.sample(BATCH, batches, coded=True), 5)) for _ in range(CALL // batches)]
             sizes[f"sampled_{batches}"] = round(sum(sent) / (BATCH * CALL), 1)
         found[f"{steps}x{lanes}"] = {
-            "wire": round(sum(map(len, blocks[1:])) / cells, 1),
-            "largest_message": max(map(len, blocks)),
+            "wire": round(sum(map(wire_bytes, blocks[1:])) / cells, 1),
+            "largest_message": max(map(wire_bytes, blocks)),
             "held": round(shard.stats().held_bytes / cells, 1),
             "coding_us": round(coding, 2),
             "shard_us": round(min(times), 2),
@@ -122,14 +109,7 @@ def measure_blocks(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rate(sample: Callable[[], Any], seconds: float, warm: int = CALL) -> float:
-    """
-    Measure how many batches come in a second.
-
-    :param sample: Takes one
-    :param seconds: For how long
-    :param warm: Batches that come before that
-    :return: Batches a second
-    """
+    """Measure how many batches come in a second."""
     for _ in range(warm):
         sample()
     taken, first = 0, time.perf_counter()
@@ -140,51 +120,40 @@ def rate(sample: Callable[[], Any], seconds: float, warm: int = CALL) -> float:
 
 
 class Here:
-    """A shard in this process, behind what a client expects."""
+    """A shard in this process, called like an actor, and what a client needs of Ray for that."""
 
     def __init__(self, shard: Any) -> None:
-        self.shard, self.answers = shard, {}
+        self.shard, self.exceptions = (
+            shard,
+            SimpleNamespace(GetTimeoutError=TimeoutError, RayActorError=(), ObjectLostError=()),
+        )
 
-    def submit(self, shard: int, call: str, *args: Any) -> int:
-        self.answers[len(self.answers)] = getattr(self.shard, call)(*args)
-        return len(self.answers) - 1
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.shard, name)
+        return SimpleNamespace(options=lambda concurrency_group: SimpleNamespace(remote=method))
 
-    def wait(self, tickets: Any, timeout: float) -> Any:
-        return tickets
+    def wait(self, refs: Any, timeout: float) -> Any:
+        return refs, []
 
-    def result(self, ticket: int) -> Any:
-        answer, self.answers[ticket] = self.answers[ticket], None
-        return answer
+    def get(self, ref: Any, timeout: float) -> Any:
+        return ref
 
 
-def make_client(transport: Any, schema: Any, size: int, coded: bool) -> Any:
-    """
-    Make what asks one shard for samples, as a learner does.
-
-    :param transport: How it is reached
-    :param schema: What blocks look like
-    :param size: Transitions that it holds
-    :param coded: Whether samples come coded
-    :return: The client
-    """
+def make_client(ray: Any, actor: Any, schema: Any, size: int, coded: bool) -> Any:
+    """Make what asks one shard for samples, as a learner does."""
     from sb3_extra_buffers.distributed.client import Client
 
-    client = Client(transport, schema, 1, CALL, timeout=120)
+    client = Client(ray, [actor], schema, CALL, timeout=120)
     client.weigh(0, 0, float(size))
     client.coded = [coded]
     return client
 
 
 def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Measure batches a second from shards near and far, and what an `add` takes in an actor.
-
-    :param job: ``game``, ``rows``, ``cache``, ``seconds``, ``rounds``
-    :return: The figures
-    """
+    """Measure batches a second from shards near and far, and what an `add` takes in an actor."""
     import psutil
+    import ray
 
-    from sb3_extra_buffers.distributed.ray_transport import RayTransport
     from sb3_extra_buffers.distributed.shard import Shard
 
     schema, blocks, _ = make_blocks(job["game"], Path(job["cache"]), job["rows"], 128, 4)
@@ -193,7 +162,8 @@ def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
     for block in blocks:
         local.add(block)
     found: dict[str, Any] = {}
-    clients = {"local": make_client(Here(local), schema, local.size, False)}
+    here = Here(local)
+    clients = {"local": make_client(here, here, schema, local.size, False)}
     with two_nodes() as nodes:
         for name, where, coded in (
             ("same node", nodes.here, False),
@@ -205,7 +175,7 @@ def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
             add_blocks([actor], blocks)
             found["shard_us_with_ray"] = round((cpu_seconds(pid) - before) / (len(blocks) * schema.cells) * 1e6, 2)
             found["shard_rss_mb"] = round(psutil.Process(pid).memory_info().rss / 2**20)
-            clients[name] = make_client(RayTransport([actor]), schema, local.size, coded)
+            clients[name] = make_client(ray, actor, schema, local.size, coded)
         for client in clients.values():  # until every page of the stores has been used once
             rate(lambda client=client: client.sample(BATCH), 0, WARM * CALL)
         rates: dict[str, list[float]] = {name: [] for name in clients}
@@ -217,16 +187,12 @@ def measure_rates(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Compare what we count with what the loopback interface counts, and measure rates over a slow one.
-
-    :param job: ``game``, ``rows``, ``cache``, ``seconds``, ``rounds``
-    :return: The figures
-    """
+    """Compare what we count with what the loopback interface counts, and measure rates over a slow one."""
     is_own = own_network()
     import ray
 
-    from sb3_extra_buffers.distributed.ray_transport import RayTransport, call_actor
+    from sb3_extra_buffers.distributed.actors import call_actor
+    from sb3_extra_buffers.distributed.blocks import wire_bytes
 
     schema, blocks, _ = make_blocks(job["game"], Path(job["cache"]), job["rows"], 64, 4)
     given = {"capacity": len(blocks) * schema.cells, "run": RUN, "seed": 0}
@@ -242,14 +208,16 @@ def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
         idle = (loopback_bytes() - first) / job["seconds"]
         found["idle_bytes_per_second"] = round(idle)
         # A question is a call without anything to carry; what it takes is Ray's.
-        empty = {group: count_bytes(lambda group=group: ask("ask", group=group), CALLS, idle) for group in ("write", "read")}
+        empty = {
+            group: count_bytes(lambda group=group: ask("ask", 0, group=group), CALLS, idle) for group in ("write", "read")
+        }
         found["call_without_payload"] = {group: round(value) for group, value in empty.items()}
         there = iter(blocks * (1 + CALLS // len(blocks) * 2))  # what comes twice is sent all the same
         sent: list[int] = []
 
         def add() -> None:
             block = next(there)
-            sent.append(len(block))
+            sent.append(wire_bytes(block))
             ask("add", block, group="write")
 
         carried = count_bytes(add, CALLS, idle) - empty["write"]
@@ -266,9 +234,7 @@ def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
             row = {"counted": round(counted), "carried": round(carried), "ratio": round(carried / counted, 4)}
             found[f"samples_{batches}"] = row
         if is_own and limit_network(job["megabits"]):
-            clients = {
-                coded: make_client(RayTransport([actor]), schema, len(blocks) * schema.cells, coded) for coded in (True, False)
-            }
+            clients = {coded: make_client(ray, actor, schema, len(blocks) * schema.cells, coded) for coded in (True, False)}
             rates: dict[bool, list[float]] = {coded: [] for coded in clients}
             for _ in range(job["rounds"]):
                 for coded, client in clients.items():
@@ -279,12 +245,7 @@ def measure_network(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure_shards(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Measure the processor time of one, two and four shards that are filled at once.
-
-    :param job: ``game``, ``rows``, ``cache``, ``rounds``
-    :return: Microseconds for a transition, by the number of shards
-    """
+    """Measure the processor time of one, two and four shards that are filled at once."""
     import ray
 
     laps = [make_blocks(job["game"], Path(job["cache"]), job["rows"], 128, 4, lap) for lap in range(job["rounds"] + 1)]
@@ -314,18 +275,13 @@ def make_games() -> Any:
 
 
 def measure_fleet(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Train DQN with a fleet.
-
-    :param job: ``steps``
-    :return: Shares of coding and of waiting
-    """
+    """Train DQN with a fleet."""
     import ray
     from stable_baselines3 import DQN
 
     from sb3_extra_buffers.distributed import Fleet, ShardedReplayBuffer
 
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     import cluster  # by its name, so that collectors can import it, too
 

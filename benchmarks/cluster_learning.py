@@ -44,12 +44,7 @@ ENOUGH = 0.05
 
 
 def learn(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Train once.
-
-    :param job: ``side``, ``seed``, ``steps``, ``every``, ``games``
-    :return: Steps, the mean score at each, and for a fleet what it has announced
-    """
+    """Train once."""
     sys.path.insert(0, str(EXAMPLES))
     import torch as th
     from example_dqn_cluster import Catch
@@ -111,11 +106,7 @@ def learn(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """
-    Run what the command line says.
-
-    :return: Exit status: 1 if the fleet does not get as far
-    """
+    """Run what the command line says."""
     parser = options(__doc__ or "", cache=False)
     parser.add_argument("--steps", type=int, default=12_000, help="steps to train, of all games together")
     parser.add_argument("--every", type=int, default=600, help="steps between evaluations; a multiple of 8")

@@ -26,12 +26,7 @@ BATCH = 256
 
 
 def save(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Fill a buffer and save it.
-
-    :param job: ``dataset``, ``transitions``, ``cache``, ``folder`` to write to
-    :return: Bytes of the directory
-    """
+    """Fill a buffer and save it."""
     from kit.data import load
     from kit.measure import fill, make_replay
     from kit.metrics import DEFAULT
@@ -45,12 +40,7 @@ def save(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Open what was saved, and read batches.
-
-    :param job: ``side``, which is ``dataset`` or ``buffer``, and ``folder``
-    :return: Seconds and bytes that opening took, seconds of the first batch, microseconds of later ones, bytes after them
-    """
+    """Open what was saved, and read batches."""
     from sb3_extra_buffers import load_buffer, open_dataset
 
     settle()

@@ -68,25 +68,14 @@ FUZZERS = {
 
 
 def run_tests(check: Check, report: Path) -> dict[str, Any]:
-    """
-    Run tests, and add up what they tell.
-
-    :param check: Which
-    :param report: A file for the outcome
-    :return: How often something was done, how many tests have failed, and how long they took
-    """
+    """Run tests, and add up what they tell."""
     words = shlex.split(f"-m pytest -q -o junit_family=xunit1 --junitxml {report} {check.command}")
     subprocess.run([sys.executable, *words], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
     return {"runs": f"{PYTEST} {check.command}", **add_up(ElementTree.parse(report).iter("testcase"))}
 
 
 def add_up(cases: Iterable[ElementTree.Element]) -> dict[str, Any]:
-    """
-    Add up what tests tell.
-
-    :param cases: The tests
-    :return: How often something was done, how many of them have failed, and how long they took
-    """
+    """Add up what tests tell."""
     cases = list(cases)
     told = [one.get("value", "0") for case in cases for one in case.iter("property") if one.get("name") == "times"]
     return {
@@ -97,15 +86,7 @@ def add_up(cases: Iterable[ElementTree.Element]) -> dict[str, Any]:
 
 
 def run_fuzzer(check: Check, name: str, folder: Path, again: bool) -> dict[str, Any]:
-    """
-    Run a fuzzer.
-
-    :param check: Which
-    :param name: Of its result file
-    :param folder: Of the results
-    :param again: Whether to run it; else its last result counts
-    :return: How many inputs there were, how many findings, and how long that took
-    """
+    """Run a fuzzer."""
     path = folder / f"{name}.json"
     if again:
         words = shlex.split(check.command + (f" FUZZ_RESULT={path}" if name == "fuzz" else ""))

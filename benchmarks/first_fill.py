@@ -28,12 +28,7 @@ CHOSEN = ("mspacman", "pong-single", "doom-labels")
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, float]:
-    """
-    Fill the buffer of one side.
-
-    :param job: ``dataset``, ``side``, ``transitions``, ``cache``
-    :return: Times of ``add``
-    """
+    """Fill the buffer of one side."""
     from kit.measure import fill, make_replay, touch, warm_up
 
     dataset = DATASETS[job["dataset"]]
@@ -46,12 +41,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, float]:
 
 
 def make_row(runs: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, Any]:
-    """
-    Compare the sides.
-
-    :param runs: By side what ``measure`` returned
-    :return: Times, medians over the rounds, but the mean of all adds in the fastest round of each side; and ratios
-    """
+    """Compare the sides."""
     row: dict[str, Any] = {}
     for side, several in runs.items():
         rounds = list(several)
@@ -66,11 +56,7 @@ def make_row(runs: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def show(results: ResultFile) -> None:
-    """
-    Print the table.
-
-    :param results: Results
-    """
+    """Print the table."""
     table = Table(title="add in the first fill, µs")
     for column in ("data", "pages", "SB3, quartile", "ours", "ratio", "SB3, mean", "ours", "ratio"):
         table.add_column(column, justify="left" if column in ("data", "pages") else "right")
@@ -83,14 +69,7 @@ def show(results: ResultFile) -> None:
 
 
 def run_sides(about: Mapping[str, Any], pages: str, cache: Path) -> dict[str, Any]:
-    """
-    Run both sides in turns.
-
-    :param about: ``dataset``, ``transitions``, ``rounds``
-    :param pages: Which pages, one of ``PAGES``
-    :param cache: Folder of the recordings
-    :return: The row of the results
-    """
+    """Run both sides in turns."""
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     for _ in range(about["rounds"]):
         for side in SIDES:

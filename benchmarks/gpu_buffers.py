@@ -1,9 +1,8 @@
 """
-Buffers on a device, here on the device ``cpu``, beside SB3's own and the CPU side's.
+Buffers on a device, here on the device ``cpu``, beside SB3's own and those of the CPU.
 
-All sides run at once, each in a process of its own, but only one works at a time, in many short turns: a machine that is busy
-for a minute is busy for all of them. Times are lower quartiles of processor time, of one thread: what other programs make one
-wait for does not count.
+All sides run at once, each in its own process, but only one works at a time, in many short turns: a machine that is busy
+for a minute is busy for all of them. Times are lower quartiles of the processor time of one thread.
 """
 
 from __future__ import annotations
@@ -29,32 +28,21 @@ RATIOS = {
     "sample_256": ("gpu:delta", "sb3", 1.5),
     "rle_sample_256": ("gpu:rle", "rle-jit", 3.0),
 }
-"""What is compared: whose figure, with whose, and what it may be at most."""
+"""What is compared: a method, the one that it is divided by, and the goal for the ratio."""
 FLAT = {"add_full": 1.25, "sample_256": 1.25}
-"""What the largest buffer may take, of what the smallest takes."""
+"""Goals for the largest buffer, in terms of the smallest."""
 ROWS_IN_A_TURN = 50
 SAMPLES_IN_A_TURN = 6
 
 
 def endless(recording: Recording, stack: int) -> Iterator[Transition]:
-    """
-    Play a recording again and again.
-
-    :param recording: The recording
-    :param stack: Frames in an observation
-    :return: Transitions
-    """
+    """Play a recording again and again."""
     while True:
         yield from recording.transitions(stack)
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Fill the buffer of one side, then add and sample in turns with the others.
-
-    :param job: ``dataset``, ``method``, ``transitions``, ``turns``, ``cache``
-    :return: Memory, times, and a digest of samples
-    """
+    """Fill the buffer of one side, then add and sample in turns with the others: memory, times, a digest of samples."""
     from kit.measure import fill, make_replay, sample_digest, touch, warm_up
 
     dataset = DATASETS[job["dataset"]]
@@ -87,12 +75,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """
-    Compare the sides.
-
-    :param sides: By method what ``measure`` returned
-    :return: Ratios, and which are as they should be
-    """
+    """Compare the sides, by method: ratios, and which of them reach their goal."""
     ratios, reached = {}, {}
     for name, (ours, theirs, most) in RATIOS.items():
         metric = name.removeprefix("rle_")
@@ -103,35 +86,19 @@ def compare(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def compare_sizes(sizes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """
-    Compare buffers of different sizes.
-
-    :param sizes: By number of transitions what ``measure`` returned, the smallest first
-    :return: Ratios of the largest to the smallest, and which are as they should be
-    """
+    """Compare the largest buffer with the smallest, which comes first: ratios, and which of them reach their goal."""
     smallest, *_, largest = sizes.values()
     ratios = {name: round(figure(largest, name) / figure(smallest, name), 3) for name in FLAT}
     return {"ratios": ratios, "reached": {name: ratios[name] <= most for name, most in FLAT.items()}}
 
 
 def figure(side: Mapping[str, Any], metric: str) -> float:
-    """
-    Look up a figure.
-
-    :param side: What ``measure`` returned
-    :param metric: Its name
-    :return: Bytes, or the lower quartile of the times
-    """
+    """Bytes, or the lower quartile of the times."""
     return float(side[metric] if metric == "memory" else side[metric]["p25"])
 
 
 def run(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """
-    Run all sides in turns.
-
-    :param jobs: By side what it shall do
-    :return: By side what it reported
-    """
+    """Run all sides in turns; what each reported."""
     done = run_in_turns("gpu_buffers", jobs, {"OMP_NUM_THREADS": "1"})
     for side, result in done.items():
         if "error" in result:
@@ -140,11 +107,7 @@ def run(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def show(results: ResultFile) -> None:
-    """
-    Print the ratios.
-
-    :param results: Results
-    """
+    """Print the ratios."""
     table = Table(title="on a device, lower quartiles")
     for column in ("row", "ratio", "value", "reached"):
         table.add_column(column)
@@ -155,7 +118,7 @@ def show(results: ResultFile) -> None:
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Run the program."""
     parser = options(__doc__)
     parser.add_argument("--dataset", choices=list(DATASETS), default="mspacman", help="data")
     parser.add_argument("--transitions", type=int, default=20_000, help="size of the buffers")

@@ -26,46 +26,26 @@ METRICS = ("memory", "add", "sample")
 
 
 def space_of(kind: str) -> spaces.Dict:
-    """
-    Say what observations look like.
-
-    :param kind: ``vectors`` or ``images``
-    :return: The space
-    """
+    """Say what observations look like."""
     seen = spaces.Box(0, 255, (3, 64, 64), np.uint8) if kind == "images" else spaces.Box(-1, 1, (20,), np.float32)
     goal = spaces.Box(0, 64, (2,), np.float32)
     return spaces.Dict({"observation": seen, "achieved_goal": goal, "desired_goal": goal})
 
 
 class Goals(gym.Env[dict[str, Any], np.ndarray[Any, Any]]):
-    """
-    What the buffer asks an environment: its reward.
-
-    :param kind: ``vectors`` or ``images``
-    """
+    """What the buffer asks an environment: its reward."""
 
     def __init__(self, kind: str) -> None:
         self.observation_space: Any = space_of(kind)
         self.action_space: Any = spaces.Box(-1, 1, (2,), np.float32)
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-        """
-        Reward being near.
-
-        :param achieved: Where it is
-        :param desired: Where it should be
-        :param info: Not used
-        :return: 0 when it is there, else -1
-        """
+        """Reward being near."""
         return -(np.linalg.norm(achieved - desired, axis=-1) > 1).astype(np.float32)
 
 
 class Walk:
-    """
-    A square that moves over a picture, or a vector that drifts, in each environment.
-
-    :param kind: ``vectors`` or ``images``
-    """
+    """A square that moves over a picture, or a vector that drifts, in each environment."""
 
     def __init__(self, kind: str) -> None:
         rng = np.random.default_rng(0)
@@ -73,12 +53,7 @@ class Walk:
         self._table = rng.random((1009, N_ENVS, 20), dtype=np.float32)
 
     def at(self, step: int) -> dict[str, Any]:
-        """
-        Give the observations of a step.
-
-        :param step: Its number
-        :return: One of each environment
-        """
+        """Give the observations of a step."""
         places = [((2 * step + 9 * env) % 56, (step + 5 * env) % 56) for env in range(N_ENVS)]
         if self._ground is None:
             seen = self._table[step % len(self._table)]
@@ -90,13 +65,7 @@ class Walk:
         return {"observation": seen, "achieved_goal": achieved, "desired_goal": np.full((N_ENVS, 2), 30, np.float32)}
 
     def add(self, buffer: Any, step: int) -> int:
-        """
-        Add a step.
-
-        :param buffer: The buffer
-        :param step: Its number
-        :return: Nanoseconds that it took
-        """
+        """Add a step."""
         obs, following = self.at(step), self.at(step + 1)
         done = np.array([(step + 7 * env) % EPISODE == 0 for env in range(N_ENVS)])
         start = time.perf_counter_ns()
@@ -105,12 +74,7 @@ class Walk:
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Measure one side.
-
-    :param job: ``kind``, ``side``, ``transitions``, ``samples``
-    :return: Memory, times, and a digest of samples
-    """
+    """Measure one side."""
     from stable_baselines3 import HerReplayBuffer
     from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -146,15 +110,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare(kind: str, transitions: int, rounds: int, samples: int) -> dict[str, Any]:
-    """
-    Measure both sides in turns.
-
-    :param kind: ``vectors`` or ``images``
-    :param transitions: Size of the buffers
-    :param rounds: How often
-    :param samples: Samples to time
-    :return: Row of the results
-    """
+    """Measure both sides in turns."""
     done: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     for number in range(rounds):
         for side in SIDES:

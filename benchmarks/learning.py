@@ -33,34 +33,19 @@ SIDES = {"sb3": "sb3", "ours": "compressed"}
 
 
 class RandomPlay:
-    """
-    Chooses every action at random.
-
-    :param env: What to play
-    """
+    """Chooses every action at random."""
 
     def __init__(self, env: VecEnv) -> None:
         self._env = env
         self._env.action_space.seed(0)
 
     def predict(self, obs: Any, state: Any = None, **_: Any) -> tuple[Any, Any]:
-        """
-        Choose actions.
-
-        :param obs: Not looked at
-        :param state: Handed back
-        :return: Actions and state
-        """
+        """Choose actions."""
         return np.array([self._env.action_space.sample() for _ in range(self._env.num_envs)]), state
 
 
 def play_randomly(episodes: int) -> list[float]:
-    """
-    Play without a model.
-
-    :param episodes: How many
-    :return: The reward of each
-    """
+    """Play without a model."""
     env = make_env(SCENARIO, 4, DummyVecEnv, seed=0, observe="mask", shrink=2)
     rewards, _ = evaluate_policy(RandomPlay(env), env, episodes, return_episode_rewards=True)
     env.close()
@@ -68,15 +53,7 @@ def play_randomly(episodes: int) -> list[float]:
 
 
 def learn(side: str, steps: int, every: int, episodes: int) -> dict[str, Any]:
-    """
-    Run the example.
-
-    :param side: Whose buffer
-    :param steps: How long
-    :param every: Steps of each environment between evaluations
-    :param episodes: Episodes of an evaluation
-    :return: Evaluations, seconds, and a hash of the weights
-    """
+    """Run the example."""
     with tempfile.TemporaryDirectory() as name:
         numbers = {"steps": steps, "eval-every": every, "episodes": episodes}
         words = [word for option, value in numbers.items() for word in (f"--{option}", str(value))]
@@ -95,11 +72,7 @@ def learn(side: str, steps: int, every: int, episodes: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """
-    Run what the command line says.
-
-    :return: Exit status: 1 if the two sides differ
-    """
+    """Run what the command line says."""
     parser = options(__doc__ or "", cache=False)
     parser.add_argument("--steps", type=int, default=32_000, help="steps to train, of all environments together")
     parser.add_argument("--eval-every", type=int, default=400, help="steps of each of the 8 environments between evaluations")

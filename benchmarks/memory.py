@@ -29,12 +29,7 @@ CONSTRUCT = {"transitions": 1_000_000, "seconds": 1.0, "bytes": 64_000_000}
 
 
 def fill_and_wrap(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Fill a ring, then fill it again.
-
-    :param job: ``method``, ``transitions``, ``wraps``, ``fresh``, ``cache``
-    :return: Memory after the first fill and after every wrap, and where it is at last
-    """
+    """Fill a ring, then fill it again."""
     from kit.data import load
     from kit.measure import begin, fill, make_replay, split_memory
 
@@ -64,12 +59,7 @@ def fill_and_wrap(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fill_rollout(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Collect one rollout.
-
-    :param job: ``method``, ``cache``
-    :return: Memory of the rollout
-    """
+    """Collect one rollout."""
     from kit.data import load
     from kit.measure import collect, make_rollout
 
@@ -90,12 +80,7 @@ def fill_rollout(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def construct(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Make a very large buffer in a process that has only imported the package.
-
-    :param job: ``method``, ``transitions``
-    :return: Seconds, and growth of the resident memory with all that had to be loaded for it
-    """
+    """Make a very large buffer in a process that has only imported the package."""
     import numpy as np
     from gymnasium import spaces
 

@@ -26,13 +26,7 @@ LIMIT, SLOWER = 1_000_000_000, 1.3
 
 
 class Watch(BaseCallback):
-    """
-    Looks at the process while it trains.
-
-    :param total: Transitions to come
-    :param row: Row of the results, completed on the way
-    :param results: File of the results
-    """
+    """Looks at the process while it trains."""
 
     def __init__(self, total: int, row: dict[str, Any], results: ResultFile) -> None:
         super().__init__()
@@ -72,13 +66,7 @@ class Watch(BaseCallback):
 
 
 def first_of(buffer: CompressedReplayBuffer, transitions: int) -> CompressedReplayBuffer:
-    """
-    Copy the first transitions into a buffer of their own.
-
-    :param buffer: Where from
-    :param transitions: How many
-    :return: A buffer that is full with them
-    """
+    """Copy the first transitions into a buffer of their own."""
     few = CompressedReplayBuffer(transitions, buffer.observation_space, buffer.action_space, "cpu", buffer.n_envs)
     for row in range(few.buffer_size):
         infos = [{"TimeLimit.truncated": bool(cut)} for cut in buffer.timeouts[row]]
@@ -88,14 +76,7 @@ def first_of(buffer: CompressedReplayBuffer, transitions: int) -> CompressedRepl
 
 
 def time_samples(few: CompressedReplayBuffer, all_of_them: CompressedReplayBuffer, turns: int = 9) -> dict[str, float]:
-    """
-    Time ``sample(32)`` of two buffers in turns.
-
-    :param few: One
-    :param all_of_them: The other
-    :param turns: How many
-    :return: Of each the median of the lower quartiles, in microseconds
-    """
+    """Time ``sample(32)`` of two buffers in turns."""
     times: dict[str, list[float]] = {"few": [], "all": []}
     for _ in range(turns):
         for name, buffer in (("few", few), ("all", all_of_them)):

@@ -12,13 +12,7 @@ from kit.results import console, options
 
 
 def ensure(name: str, transitions: int, cache: Path) -> None:
-    """
-    Play a dataset in a process of its own, unless it is there already.
-
-    :param name: Name of the dataset
-    :param transitions: How many are needed
-    :param cache: Folder of the recordings
-    """
+    """Play a dataset in a process of its own, unless it is there already."""
     if is_played(DATASETS[name], transitions, cache):
         return
     console.print(f"playing {transitions:,} transitions of {DATASETS[name].title} …", end=" ")

@@ -21,13 +21,7 @@ GAMES = ("MsPacman", "Pong", "Breakout")
 
 
 def record(game: str, steps: int) -> dict[str, Any]:
-    """
-    Record a game and weigh it.
-
-    :param game: Its name
-    :param steps: How many steps to play
-    :return: Bytes of everything
-    """
+    """Record a game and weigh it."""
     env = RecordWrapper(gym.make(f"ALE/{game}-v5", render_mode="rgb_array"))
     env.action_space.seed(0)
     env.reset(seed=0)

@@ -36,12 +36,7 @@ def update(text: str, folder: Path, missing: list[str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run what the command line says.
-
-    :param arguments: Command line
-    :return: Exit status
-    """
+    """Run what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="Markdown files; README.md and docs/*.md by default")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")

@@ -36,11 +36,7 @@ BEFORE = 150  # batches until the cache holds what it goes on to hold
 
 
 def bytes_read() -> int:
-    """
-    Count what this process has had read from disks.
-
-    :return: Bytes; 0 where the system does not tell
-    """
+    """Count what this process has had read from disks."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:
@@ -49,13 +45,7 @@ def bytes_read() -> int:
 
 
 def time_from_disk(call: Callable[[], Any], shrink: Callable[[], None]) -> dict[str, float]:
-    """
-    Time a call that has to read from disk.
-
-    :param call: What to time
-    :param shrink: Called before each
-    :return: Their ``summary``, and how many bytes a call has read
-    """
+    """Time a call that has to read from disk."""
     times: list[int] = []
     read = 0
     for _ in range(BEFORE):
@@ -71,13 +61,7 @@ def time_from_disk(call: Callable[[], Any], shrink: Callable[[], None]) -> dict[
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Fill a buffer and sample from it.
-
-    :param job: ``dataset``, ``transitions``, ``cache``; with ``max_memory`` also ``folder`` for the ring, and ``is_larger`` if
-        it is to be read from disk, too
-    :return: Times of ``add`` and ``sample``, bytes of chunks; of a larger ring times with a small cache, and of the disk
-    """
+    """Fill a buffer and sample from it."""
     from kit.data import load
 
     from sb3_extra_buffers.compressed import CompressedReplayBuffer
@@ -115,12 +99,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_rows(runs: Mapping[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """
-    Put the rounds of all sides together.
-
-    :param runs: By side what each round has reported
-    :return: By row medians of times in microseconds, and what they are to those in memory; the last row is the disk
-    """
+    """Put the rounds of all sides together."""
 
     def middle(side: str, *path: str) -> float:
         found: list[Any] = list(runs[side])

@@ -30,13 +30,7 @@ FILES = "/files"
 
 
 def save_and_load(save: Callable[[], Any], load: Callable[[], Any]) -> dict[str, Any]:
-    """
-    Save a buffer, load it, sample from it.
-
-    :param save: Saves it; it may go after that
-    :param load: Loads it
-    :return: Seconds to save and to load, bytes that the process grew by while it saved, digest of a sample
-    """
+    """Save a buffer, load it, sample from it."""
     import numpy as np
 
     settle()
@@ -60,13 +54,7 @@ def save_and_load(save: Callable[[], Any], load: Callable[[], Any]) -> dict[str,
 
 
 def fill_and_save(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Fill a buffer, save it, load it, sample from it.
-
-    :param job: ``method``, ``files`` for a directory instead of a pickle, ``dataset``, ``transitions``, ``steps_more`` to save
-        again after, ``cache``, ``folder`` to save into
-    :return: Bytes on disk, and what ``save_and_load`` returns; with ``files``, bytes written by the second save
-    """
+    """Fill a buffer, save it, load it, sample from it."""
     from kit.data import load
     from kit.measure import fill, make_replay
     from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl

@@ -28,12 +28,7 @@ MB = 1 << 20
 
 
 def noise(numbers: Any) -> Any:
-    """
-    Make frames that no coder makes smaller.
-
-    :param numbers: A number for each
-    :return: The frames
-    """
+    """Make frames that no coder makes smaller."""
     import numpy as np
 
     words = np.arange(SIDE * SIDE // 8, dtype=np.uint64) + (np.asarray(numbers, np.uint64)[:, None] << np.uint64(20))
@@ -44,23 +39,14 @@ def noise(numbers: Any) -> Any:
 
 
 def count_memory() -> dict[str, int]:
-    """
-    Look at this process.
-
-    :return: Bytes of its own memory, bytes of files that are mapped, handles
-    """
+    """Look at this process."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     own, files = (int(status[name].split()[0]) << 10 for name in ("RssAnon", "RssFile"))
     return {"own": own, "files": files, "handles": len(os.listdir("/proc/self/fd"))}
 
 
 def soak(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Write to a ring and sample from it.
-
-    :param job: ``seconds``, ``ring_bytes``, ``limit_bytes``, ``max_memory``, ``folder``
-    :return: What was seen
-    """
+    """Write to a ring and sample from it."""
     import numpy as np
     from gymnasium import spaces
 

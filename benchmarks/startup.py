@@ -23,11 +23,7 @@ METHODS = ("delta", "zstd-3")
 
 
 def time_imports() -> dict[str, Any]:
-    """
-    Import one after the other.
-
-    :return: Seconds of each import, and which heavy modules came along
-    """
+    """Import one after the other."""
     marks = [time.perf_counter()]
     import stable_baselines3  # noqa: F401
 
@@ -43,12 +39,7 @@ def time_imports() -> dict[str, Any]:
 
 
 def time_ready(method: str) -> dict[str, Any]:
-    """
-    Make the first buffer of a process, add to it and sample from it.
-
-    :param method: Its method
-    :return: Seconds, memory that it took, and whether the sample was right
-    """
+    """Make the first buffer of a process, add to it and sample from it."""
     import numpy as np
     import torch as th
     from gymnasium import spaces
@@ -76,13 +67,7 @@ def time_ready(method: str) -> dict[str, Any]:
 
 
 def ready_row(method: str, runs: int) -> dict[str, Any]:
-    """
-    Measure readiness in fresh processes.
-
-    :param method: The method
-    :param runs: How many processes
-    :return: Medians, or the error
-    """
+    """Measure readiness in fresh processes."""
     done = [run_worker("startup", {"what": method}) for _ in range(runs)]
     error = next((run["error"] for run in done if "error" in run), None)
     if error:
@@ -98,11 +83,7 @@ def ready_row(method: str, runs: int) -> dict[str, Any]:
 
 
 def show(results: ResultFile) -> None:
-    """
-    Print the results.
-
-    :param results: Results
-    """
+    """Print the results."""
     for name, row in results.rows.items():
         figures = {key: value for key, value in row.items() if key not in ("command", "all")}
         console.print(f"[bold]{name}[/bold] {figures}", soft_wrap=True)

@@ -29,14 +29,7 @@ DATASET, BATCH = "mspacman", 256
 
 
 def rate(work: Callable[[], Any], threads: int, seconds: float) -> float:
-    """
-    Measure how often threads get something done.
-
-    :param work: What each thread does again and again
-    :param threads: How many there are
-    :param seconds: For how long
-    :return: Times a second, of all threads together
-    """
+    """Measure how often threads get something done."""
     counts, start = [0] * threads, threading.Barrier(threads + 1)
     until = [0.0]
 
@@ -57,12 +50,7 @@ def rate(work: Callable[[], Any], threads: int, seconds: float) -> float:
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Measure rates of one thread and of two, for samples and for copies, in turns.
-
-    :param job: ``transitions``, ``rounds``, ``seconds``, ``cache``
-    :return: Medians, and what two threads gain
-    """
+    """Measure rates of one thread and of two, for samples and for copies, in turns."""
     from kit.data import load
     from kit.measure import fill, make_replay
 

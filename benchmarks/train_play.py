@@ -29,11 +29,7 @@ GAMES = {"mspacman-trained": "MsPacmanNoFrameskip-v4", "breakout-trained": "Brea
 
 
 class Deadline(BaseCallback):
-    """
-    Ends a training run after some time, and says how it is doing.
-
-    :param minutes: How long it may take
-    """
+    """Ends a training run after some time, and says how it is doing."""
 
     def __init__(self, minutes: float) -> None:
         super().__init__()

@@ -29,11 +29,7 @@ KEPT = "-kept"
 
 
 class Turns(BaseCallback):
-    """
-    Stops the training, and the clock, while it is the other one's turn.
-
-    :param every: Steps between two turns
-    """
+    """Stops the training, and the clock, while it is the other one's turn."""
 
     def __init__(self, every: int) -> None:
         super().__init__()
@@ -59,11 +55,7 @@ class Turns(BaseCallback):
 
 
 class Inside:
-    """
-    Adds up the time that a training run spends in its buffer; what is compiled or loaded at first use is included.
-
-    :param buffer: The buffer; its methods are replaced
-    """
+    """Adds up the time that a training run spends in its buffer; what is compiled or loaded at first use is included."""
 
     def __init__(self, buffer: Any) -> None:
         self.seconds = 0.0
@@ -96,12 +88,7 @@ class Inside:
 
 
 def train(job: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Train once.
-
-    :param job: ``algorithm``, ``side``, ``steps``, ``turn``
-    :return: Seconds in all and inside of the buffer, page faults, hash of the weights, largest resident memory
-    """
+    """Train once."""
     from stable_baselines3 import DQN, PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -178,23 +165,12 @@ def main() -> None:
 
 
 def ratios_of_rounds(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[float]:
-    """
-    Compare two sides round by round.
-
-    :param first: Runs of one side
-    :param second: Runs of the other
-    :return: How many times as long the second one took
-    """
+    """Compare two sides round by round."""
     return [round(b["seconds"] / a["seconds"], 4) for a, b in zip(first, second, strict=True)]
 
 
 def compare(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """
-    Compare the runs of both sides.
-
-    :param runs: By side what ``train`` returned
-    :return: The row of the results
-    """
+    """Compare the runs of both sides."""
     errors = [run["error"] for side in SIDES for run in runs[side] if "error" in run]
     if errors:
         return {"error": errors[0]}

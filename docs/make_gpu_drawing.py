@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 
 from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
-from sb3_extra_buffers.gpu_buffers.frame_table import EMPTY
+from sb3_extra_buffers.gpu_buffers.frames import EMPTY
 from sb3_extra_buffers.training_utils.atari import make_env
 
 STATIC = Path(__file__).parent / "_static"
@@ -53,7 +53,7 @@ def draw_heap(axes: Any, buffer: GpuReplayBuffer, title: str) -> None:
     """
     store: Any = buffer._stores[None]
     table, heap = store._frames.table, store.heap
-    table.settle()
+    table.sweep()
     axes.add_patch(Rectangle((0, 0), heap.capacity, 1, facecolor=SPARE, edgecolor="black"))
     axes.add_patch(Rectangle((0, 0), heap.data_end, 1, facecolor=DEAD, edgecolor="none", hatch="////"))
     for cell in np.flatnonzero(heap.lengths_array):

@@ -14,7 +14,9 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_extra_buffers.distributed import Fleet, ShardedReplayBuffer
-from sb3_extra_buffers.distributed.optional import need_ray
+
+with common.extra("ray"):
+    import ray
 
 SIDE, SCALE = 9, 4
 
@@ -54,7 +56,6 @@ def main(arguments=None):
     parser.add_argument("--address", default="local", help="of the cluster: local starts one here, auto finds one")
     chosen = parser.parse_args(arguments)
 
-    ray = need_ray()
     ray.init(address=chosen.address, include_dashboard=False, log_to_driver=False)
     try:
         with Fleet(

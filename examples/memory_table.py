@@ -17,7 +17,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_extra_buffers.cli.memory import resident_bytes_after_release
+from sb3_extra_buffers._support import resident_bytes_after_release
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 # Every codec at the levels of the published table, and what this package adds to them.

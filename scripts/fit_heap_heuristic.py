@@ -1,5 +1,5 @@
 """
-Fit how small each codec makes an observation, by level, and print the constants of ``gpu_buffers/size_estimation.py``.
+Fit the compression ratio of each codec by its level, and print the constants of ``gpu_buffers/size_estimation.py``.
 
 The ratios are those that another package of this kind has published for 4x84x84 stacks of MsPacman, each compressed by itself.
 A family gets the polynomial of the lowest degree that is within 5 % of all of its ratios and hardly ever rises as more is
@@ -32,14 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def fit(levels: Floats, ratios: Floats, degree: int) -> Floats:
-    """
-    Fit a polynomial with the smallest relative errors.
-
-    :param levels: Levels
-    :param ratios: What was measured there
-    :param degree: Degree
-    :return: Coefficients, the highest power first
-    """
+    """The coefficients, the highest power first, of the polynomial with the smallest relative errors."""
     scale = np.abs(levels).max()
     powers = np.vander(levels / scale, degree + 1)
     found = lsq_linear(powers / ratios[:, None], np.ones_like(ratios)).x
@@ -48,14 +41,7 @@ def fit(levels: Floats, ratios: Floats, degree: int) -> Floats:
 
 
 def error(coefficients: Floats, levels: Floats, ratios: Floats) -> float:
-    """
-    Measure a fit by its largest relative error, once it is clamped as it will be.
-
-    :param coefficients: The polynomial
-    :param levels: Levels
-    :param ratios: What was measured there
-    :return: The error; infinite where a higher level would give a clearly larger ratio
-    """
+    """The largest relative error, clamped as in the package; infinite where the ratio rises with the level."""
     every = np.arange(levels.min(), levels.max() + 1)
     curve = np.clip(np.polyval(coefficients, every), ratios.min(), ratios.max())
     if (curve > np.minimum.accumulate(curve) * (1 + CLOSE_ENOUGH)).any():
@@ -65,12 +51,7 @@ def error(coefficients: Floats, levels: Floats, ratios: Floats) -> float:
 
 
 def best(measured: dict[int, float]) -> tuple[Floats, float]:
-    """
-    Find the polynomial of a family.
-
-    :param measured: Level to ratio
-    :return: Coefficients and largest relative error
-    """
+    """The polynomial of a family and its largest relative error."""
     levels, ratios = np.array(list(measured), dtype=float), np.array(list(measured.values()))
     fits = [fit(levels, ratios, degree) for degree in range(1, len(levels))]
     rated = [(coefficients, error(coefficients, levels, ratios)) for coefficients in fits]

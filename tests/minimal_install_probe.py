@@ -11,7 +11,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
 # Python's own `gzip` lives in `compression` on newer versions, so of that only the zstd part is hidden.
-OPTIONAL = ("numba", "zstandard", "lz4", "isal", "backports.zstd", "compression.zstd")
+OPTIONAL = ("numba", "zstandard", "lz4", "isal", "backports.zstd", "compression.zstd", "sb3_contrib")
 CODECS = (None, "delta", "delta-gzip", "rle", "gzip", "none")
 
 
@@ -77,6 +77,10 @@ def main() -> None:
         sys.meta_path.insert(0, Blocker())
     for name in ("numba", "zstandard", "lz4", "isal"):
         assert_missing(name)
+    for package in ("sb3_extra_buffers", "sb3_extra_buffers.compressed"):
+        names: dict[str, object] = {}
+        exec(f"from {package} import *", names)
+        assert "CompressedHerReplayBuffer" in names and "CompressedRecurrentPPO" not in names, package
     for codec in CODECS:
         compare(codec)
     print("minimal install: " + ", ".join(codec or "the default" for codec in CODECS) + " equal SB3's buffer")

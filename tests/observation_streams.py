@@ -49,7 +49,7 @@ needs_numba = pytest.mark.skipif(not has_numba(), reason="numba is missing")
 
 # -- contents ---------------------------------------------------------------------------------------------------------
 
-CONTENTS = ("game", "noise", "static", "zeros", "mixed", "extreme")
+CONTENTS = ("game", "noise", "static", "zeros", "mixed", "extreme", "recurring")
 
 
 def _game_frames(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -87,6 +87,14 @@ def _extreme(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[A
     return data.reshape(shape)
 
 
+def _recurring_frames(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """A few frames in any order: what an agent sees that turns around in a grid world."""
+    game = _game_frames(rng, shape, dtype)
+    frames = [_noise(rng, shape, dtype) if k % 2 else next(game) for k in range(6)]
+    while True:
+        yield frames[rng.integers(len(frames))].copy()
+
+
 def frames_of(content: str, rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
     """
     Generate frames without end.
@@ -100,6 +108,8 @@ def frames_of(content: str, rng: np.random.Generator, shape: tuple[int, ...], dt
     dtype = np.dtype(dtype)
     if content == "game":
         yield from _game_frames(rng, shape, dtype)
+    if content == "recurring":
+        yield from _recurring_frames(rng, shape, dtype)
     still, game = _noise(rng, shape, dtype), _game_frames(rng, shape, dtype)
     kinds = {
         "noise": lambda: _noise(rng, shape, dtype),

@@ -18,7 +18,7 @@ HEADER: tuple[tuple[str, int, str], ...] = (
     ("header_bytes", 12, "I"),
     ("size", 16, "Q"),
     ("first_row", 24, "Q"),
-    ("lap", 32, "Q"),
+    ("reserved", 32, "Q"),
     ("rows", 40, "I"),
     ("n_streams", 44, "I"),
     ("views", 48, "I"),

@@ -19,8 +19,8 @@ LAYERS = (
     "codecs",
     "storage",
     "compressed",
-    "testing",
     "gpu_buffers",
+    "testing",
     "recording",
     "distributed",
     "datasets",
@@ -33,7 +33,7 @@ WITHOUT_SB3 = ("_support", "codecs", "storage")
 
 # Where a layer that has others above it imports a name that is computed: optional libraries, buffers that the package
 # itself names, and names that a package imports at first use.
-COMPUTED = {"_support", "codecs._optional", "codecs.zstd", "compressed.choose", "distributed"}
+COMPUTED = {"_support", "codecs.zstd", "compressed.choose", "distributed"}
 HAS_OTHERS_ABOVE = ("_support", "codecs", "storage", "compressed", "testing", "gpu_buffers", "distributed")
 
 MODULES = sorted(ROOT.rglob("*.py"))

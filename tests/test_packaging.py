@@ -70,7 +70,7 @@ def test_extras() -> None:
     assert {"ale-py", "opencv-python-headless", "tqdm", "rich", "matplotlib", "tensorboard"} <= expand("extra")
     assert expand("all") == set().union(*(expand(extra) for extra in extras if extra not in ("dev", "clients", "benchmarks")))
     assert expand("clients") == {"rl-zoo3", "sbx-rl"}
-    assert expand("benchmarks") == {"crafter", "dm-control", "gymnasium", "mujoco"}
+    assert expand("benchmarks") == {"crafter", "dm-control", "gymnasium", "minigrid", "mujoco"}
 
 
 def test_core_needs_no_codec_library() -> None:

@@ -24,34 +24,19 @@ def _ratio_rows(results: Results, method: str, names: Iterable[str] | None = Non
 
 
 def ratios(results: Results) -> str:
-    """
-    Compare the default with SB3 on games, masks and vectors.
-
-    :param results: ``buffers.json``
-    :return: Markdown
-    """
+    """Compare the default with SB3 on games, masks and vectors."""
     names = [name for name, dataset in DATASETS.items() if not dataset.picture]
     return table(["relative to SB3", *METRICS.values()], _ratio_rows(results, DEFAULT, names))
 
 
 def cameras(results: Results) -> str:
-    """
-    Compare the default with SB3 on pictures in colour, and on those that change all over.
-
-    :param results: ``buffers.json``
-    :return: Markdown
-    """
+    """Compare the default with SB3 on pictures in colour, and on those that change all over."""
     names = [name for name, dataset in DATASETS.items() if dataset.picture]
     return table(["relative to SB3", *METRICS.values()], _ratio_rows(results, DEFAULT, names))
 
 
 def selection(results: Results) -> str:
-    """
-    Compare the default with SB3 on one row of each kind.
-
-    :param results: ``buffers.json``
-    :return: Markdown
-    """
+    """Compare the default with SB3 on one row of each kind."""
     shown = {"memory": "memory", "add_full": "`add`", "sample_32": "`sample(32)`", "get_256": "rollout `get(256)`"}
     rows = [
         (DATASETS[name], results["rows"][f"{name}/{DEFAULT}"]) for name in SELECTED if f"{name}/{DEFAULT}" in results["rows"]
@@ -61,22 +46,12 @@ def selection(results: Results) -> str:
 
 
 def dense(results: Results) -> str:
-    """
-    Compare the denser method with SB3.
-
-    :param results: ``buffers.json``
-    :return: Markdown
-    """
+    """Compare the denser method with SB3."""
     return table([f"`{DENSE}`, relative to SB3", *METRICS.values()], _ratio_rows(results, DENSE))
 
 
 def codecs(results: Results) -> str:
-    """
-    List all methods on MsPacman.
-
-    :param results: ``buffers.json``, rows of full size beside SB3's buffer
-    :return: Markdown
-    """
+    """List all methods on MsPacman."""
     times = ("add_full", "sample_32")
     rows = results["rows"].values()
     lines = []
@@ -93,41 +68,21 @@ def codecs(results: Results) -> str:
 
 
 def shows_pictures(row: Results) -> bool:
-    """
-    Tell whether a row belongs to the table of colours and cameras.
-
-    :param row: Row of ``buffers.json``
-    :return: Whether it does, and is of the default method
-    """
+    """Tell whether a row belongs to the table of colours and cameras."""
     return bool(row["method"] == DEFAULT and DATASETS[row["dataset"]].picture)
 
 
 def shows_games(row: Results) -> bool:
-    """
-    Tell whether a row belongs to the table of games, masks and vectors.
-
-    :param row: Row of ``buffers.json``
-    :return: Whether it does, and is of the default method
-    """
+    """Tell whether a row belongs to the table of games, masks and vectors."""
     return bool(row["method"] == DEFAULT and not DATASETS[row["dataset"]].picture)
 
 
 def is_selected(row: Results) -> bool:
-    """
-    Tell whether README has a row.
-
-    :param row: Row of ``buffers.json``
-    :return: Whether it does
-    """
+    """Tell whether README has a row."""
     return bool(row["method"] == DEFAULT and row["dataset"] in SELECTED and row.get("baseline", "sb3") == "sb3")
 
 
 def is_to_choose_from(row: Results) -> bool:
-    """
-    Tell whether a row belongs to the table of all methods.
-
-    :param row: Row of ``buffers.json``
-    :return: Whether it does: it is of MsPacman, full size, beside SB3's buffer
-    """
+    """Tell whether a row belongs to the table of all methods."""
     game = DATASETS["mspacman"]
     return (row["dataset"], row["transitions"], row.get("baseline", "sb3")) == (game.name, game.transitions, "sb3")

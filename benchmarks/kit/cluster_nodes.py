@@ -25,12 +25,7 @@ class Nodes(NamedTuple):
 
 @contextmanager
 def two_nodes(object_store: int = 400_000_000) -> Iterator[Nodes]:
-    """
-    Start two nodes.
-
-    :param object_store: Bytes of the store of each
-    :return: The nodes
-    """
+    """Start two nodes."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -47,61 +42,38 @@ def two_nodes(object_store: int = 400_000_000) -> Iterator[Nodes]:
 
 
 def start_shard(schema: Any, arguments: Mapping[str, Any], node: str) -> tuple[Any, int]:
-    """
-    Start a shard.
-
-    :param schema: What blocks look like
-    :param arguments: What ``Shard`` takes
-    :param node: Where
-    :return: The actor and its process
-    """
+    """Start a shard."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from sb3_extra_buffers.distributed.actors import ShardActor
-    from sb3_extra_buffers.distributed.ray_transport import SHARD_GROUPS, call_actor
+    from sb3_extra_buffers.distributed.actors import SHARD_GROUPS, ShardActor, call_actor
 
     where = NodeAffinitySchedulingStrategy(node, soft=False)
     make = ray.remote(num_cpus=0, concurrency_groups=SHARD_GROUPS, scheduling_strategy=where)(ShardActor)
-    actor = make.remote(schema.to_json(), dict(arguments), None)
+    actor = make.remote(schema, dict(arguments), None)
     return actor, ray.get(call_actor(actor, "describe"), timeout=120).pid
 
 
-def add_blocks(actors: Sequence[Any], blocks: Sequence[bytes], at_once: int = 8) -> None:
-    """
-    Send blocks to shards in turn.
-
-    :param actors: The shards
-    :param blocks: The blocks
-    :param at_once: Blocks for each that are on their way at once
-    """
+def add_blocks(actors: Sequence[Any], blocks: Sequence[Any], at_once: int = 8) -> None:
+    """Send blocks to shards in turn."""
     import ray
 
-    from sb3_extra_buffers.distributed.ray_transport import call_actor
+    from sb3_extra_buffers.distributed.actors import WRITE, call_actor
 
     whose = [(actors[number % len(actors)], block) for number, block in enumerate(blocks)]
     for first in range(0, len(whose), at_once * len(actors)):
         some = whose[first : first + at_once * len(actors)]
-        ray.get([call_actor(actor, "add", block, group="write") for actor, block in some], timeout=120)
+        ray.get([call_actor(actor, "add", block, group=WRITE) for actor, block in some], timeout=120)
 
 
 def cpu_seconds(pid: int) -> float:
-    """
-    Tell what processor time a process has taken, all its threads together.
-
-    :param pid: Its number
-    :return: Seconds, to the nanosecond
-    """
+    """Tell what processor time a process has taken, all its threads together."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def own_network() -> bool:
-    """
-    Give this process and those that it starts a loopback interface of their own.
-
-    :return: Whether that was allowed; otherwise they share it with all others
-    """
+    """Give this process and those that it starts a loopback interface of their own."""
     try:
         if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK) != 0:
             return False
@@ -112,12 +84,7 @@ def own_network() -> bool:
 
 
 def limit_network(megabits: int) -> bool:
-    """
-    Make the loopback interface as slow as a cable.
-
-    :param megabits: Megabits a second
-    :return: Whether that was possible
-    """
+    """Make the loopback interface as slow as a cable."""
     rate = ["rate", f"{megabits}mbit", "burst", "256kb", "latency", "400ms"]
     try:
         subprocess.run(["tc", "qdisc", "replace", "dev", "lo", "root", "tbf", *rate], check=True, capture_output=True)
@@ -127,36 +94,20 @@ def limit_network(megabits: int) -> bool:
 
 
 def loopback_bytes() -> int:
-    """
-    Count what has gone over the loopback interface.
-
-    :return: Bytes, each once
-    """
+    """Count what has gone over the loopback interface."""
     lines = Path("/proc/net/dev").read_text().splitlines()
     return next(int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:"))
 
 
 def message_bytes(message: Any) -> int:
-    """
-    Tell how large a message is when Ray has serialised it.
-
-    :param message: The message
-    :return: Bytes, without what Ray puts around it
-    """
+    """Tell how large a message is when Ray has serialised it."""
     from ray._private.worker import global_worker
 
     return int(global_worker.get_serialization_context().serialize(message).total_bytes)
 
 
 def count_bytes(call: Callable[[], Any], times: int, idle: float = 0.0) -> float:
-    """
-    Count what calls put on the loopback interface.
-
-    :param call: The call, which waits for its answer
-    :param times: How often
-    :param idle: Bytes a second that are there without it
-    :return: Bytes of one
-    """
+    """Count what calls put on the loopback interface."""
     for _ in range(3):
         call()
     time.sleep(_FLUSHED)

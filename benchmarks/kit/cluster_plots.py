@@ -13,12 +13,7 @@ from kit.plots import _STYLE, BLUE, GREY, ORANGE
 
 
 def plot_cluster_learning(row: Mapping[str, Any], path: Path) -> None:
-    """
-    Plot learning curves of one machine and of a fleet: each run thin, their mean broad.
-
-    :param row: Row of ``cluster_learning.json``
-    :param path: Where to
-    """
+    """Plot learning curves of one machine and of a fleet: each run thin, their mean broad."""
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
         looks = {

@@ -12,22 +12,12 @@ COLLECTORS, SHARDS = 1_000, 64
 
 
 def is_of_blocks(row: Results) -> bool:
-    """
-    Tell whether a row is of blocks, by their steps and environments.
-
-    :param row: A row of ``cluster.json``
-    :return: Whether it is
-    """
+    """Tell whether a row is of blocks, by their steps and environments."""
     return "64x1" in row
 
 
 def blocks(results: Results) -> str:
-    """
-    Tell what a transition takes on its way.
-
-    :param results: ``cluster.json``
-    :return: Markdown
-    """
+    """Tell what a transition takes on its way."""
     lines = []
     for game, row in results["rows"].items():
         for shape, found in row.items():
@@ -49,12 +39,7 @@ def blocks(results: Results) -> str:
 
 
 def rates(results: Results) -> str:
-    """
-    Tell how many batches a learner gets.
-
-    :param results: ``cluster.json``
-    :return: Markdown
-    """
+    """Tell how many batches a learner gets."""
     rows = results["rows"]
     found, fleet, network = rows["rates"]["batches_per_second"], rows["fleet"], rows.get("network", {})
     names = {
@@ -99,12 +84,7 @@ def _on_the_wire(row: Results) -> str:
 
 
 def arithmetic(results: Results) -> str:
-    """
-    Work out what a large fleet takes.
-
-    :param results: ``cluster.json``
-    :return: Sentences
-    """
+    """Work out what a large fleet takes."""
     row = results["rows"]["mspacman"]["64x4"]
     whole = row["held"]  # GB for a thousand million
     machines, rate = math.ceil(whole / 48), COLLECTORS * 100
@@ -119,3 +99,21 @@ def arithmetic(results: Results) -> str:
             f"and {row['shard_us'] * rate / 1e6:.1f} cores in all shards together.",
         )
     )
+
+
+def thousand(results: Results) -> str:
+    """Tell how a thousand collectors fare."""
+    calm, hit = results["rows"]["undisturbed"], results["rows"]["failures"]
+    lines = [
+        ["collectors that failed", f"{calm['collectors_failed']}", f"{hit['collectors_failed']}"],
+        ["shards that failed", f"{calm['shards_failed']}", f"{hit['shards_failed']}"],
+        ["hours until the learner had them all", f"{calm['hours']:.2f}", f"{hit['hours']:.2f}"],
+        [f"furthest ahead ({calm['allowed_lead']:,} and a block a shard are allowed)"]
+        + [f"{row['max_lead']:,}" for row in (calm, hit)],
+        ["largest distance of a shard from the mean", percent(calm["uneven"], 1), percent(hit["uneven"], 1)],
+        ["seconds that the learner waited", f"{calm['waited_seconds']:.0f}", f"{hit['waited_seconds']:.0f}"],
+        ["transitions lost", f"{calm['lost']:,}", f"{hit['lost']:,}"],
+        ["transitions played", f"{calm['collected']:,}", f"{hit['collected']:,}"],
+    ]
+    title = f"{calm['collectors']:,} collectors, {calm['shards']} shards, {calm['transitions']:,} transitions"
+    return table([title, "undisturbed", "with failures"], lines)

@@ -83,6 +83,7 @@ DATASETS = {
         Dataset("walker", "MuJoCo camera 84x84, walker", "walker", 4, 1, 12_000, 6, picture=True, continuous=True),
         Dataset("ant", "MuJoCo camera 84x84, ant", "ant", 4, 1, 12_000, 8, picture=True, continuous=True),
         Dataset("crafter", "Crafter 84x84", "crafter", 4, 1, 20_000, 17, picture=True),
+        Dataset("grid", "MiniGrid MultiRoom 84x84", "grid", 4, 1, 20_000, 7, picture=True),
         Dataset("noise", "noise, RGB 84x84", "noise", 4, 1, 12_000, 4, picture=True),
     )
 }
@@ -97,14 +98,7 @@ def _folder(dataset: Dataset, cache: Path) -> Path:
 
 
 def is_played(dataset: Dataset, transitions: int, cache: Path = CACHE) -> bool:
-    """
-    Tell whether a recording is there already.
-
-    :param dataset: Dataset
-    :param transitions: How many are needed
-    :param cache: Folder of the recordings
-    :return: Whether it is there and long enough
-    """
+    """Tell whether a recording is there already."""
     about = _folder(dataset, cache) / "about.json"
     if not about.exists():
         return False
@@ -113,13 +107,7 @@ def is_played(dataset: Dataset, transitions: int, cache: Path = CACHE) -> bool:
 
 
 def play(dataset: Dataset, transitions: int, cache: Path = CACHE) -> None:
-    """
-    Play a game and keep it, unless that was done before.
-
-    :param dataset: Dataset
-    :param transitions: How many are needed; a longer recording begins just like a shorter one
-    :param cache: Folder of the recordings
-    """
+    """Play a game and keep it, unless that was done before."""
     if not is_played(dataset, transitions, cache):
         from kit.players import play_into
 
@@ -127,11 +115,5 @@ def play(dataset: Dataset, transitions: int, cache: Path = CACHE) -> None:
 
 
 def load(dataset: Dataset, cache: Path = CACHE) -> Recording:
-    """
-    Open a recording that ``play`` made.
-
-    :param dataset: Dataset
-    :param cache: Folder of the recordings
-    :return: The recording
-    """
+    """Open a recording that ``play`` made."""
     return Recording(_folder(dataset, cache), dataset.scaled)

@@ -6,24 +6,14 @@ from kit.show import Results, megabytes, table
 
 
 def faults(results: Results) -> str:
-    """
-    Show what was done how often, and what was wrong after it.
-
-    :param results: ``faults.json``
-    :return: Markdown
-    """
+    """Show what was done how often, and what was wrong after it."""
     lines = ["| what was done | times | wrong | command |", "| --- | ---: | ---: | --- |"]
     lines += [f"| {row['what']} | {row['times']:,} | {row['wrong']:,} | `{row['runs']}` |" for row in results["rows"].values()]
     return "\n".join(lines)
 
 
 def checkpoints(results: Results) -> str:
-    """
-    Show how long training stands still for a checkpoint, and what is written.
-
-    :param results: ``checkpoints.json``
-    :return: Markdown
-    """
+    """Show how long training stands still for a checkpoint, and what is written."""
     row = results["rows"]["checkpoints"]
     lines = [
         ["training stands still, median", f"{row['stopped_seconds'] * 1e3:.0f} ms"],

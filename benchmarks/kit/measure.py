@@ -29,17 +29,7 @@ _WARM_ROWS = 300
 def make_replay(
     method: str, transitions: int, space: spaces.Box, action_space: spaces.Space[Any], n_envs: int
 ) -> ReplayBuffer:
-    """
-    Make the replay buffer of one side.
-
-    :param method: ``sb3`` for SB3's, ``sb3-optimized`` for SB3's with ``optimize_memory_usage``, else the method of ours;
-        after ``gpu:`` that of a buffer on a device
-    :param transitions: Its size
-    :param space: Observations
-    :param action_space: Actions
-    :param n_envs: Number of environments
-    :return: The buffer
-    """
+    """Make the replay buffer of one side."""
     if method == SB3:
         return ReplayBuffer(transitions, space, action_space, "cpu", n_envs=n_envs)
     if method == SB3_OPTIMIZED:
@@ -56,16 +46,7 @@ def make_replay(
 
 
 def make_rollout(method: str, rows: int, space: spaces.Box, action_space: spaces.Space[Any], n_envs: int) -> RolloutBuffer:
-    """
-    Make the rollout buffer of one side.
-
-    :param method: ``sb3`` for SB3's, else the method of ours
-    :param rows: Steps of each environment
-    :param space: Observations
-    :param action_space: Actions
-    :param n_envs: Number of environments
-    :return: The buffer
-    """
+    """Make the rollout buffer of one side."""
     if method in (SB3, SB3_OPTIMIZED):
         return RolloutBuffer(rows, space, action_space, "cpu", n_envs=n_envs)
     from sb3_extra_buffers.compressed import CompressedRolloutBuffer
@@ -74,12 +55,7 @@ def make_rollout(method: str, rows: int, space: spaces.Box, action_space: spaces
 
 
 def begin(stream: Iterator[Transition]) -> Iterator[Transition]:
-    """
-    Have a recording begin to play: what that takes is there before the memory of a buffer is counted.
-
-    :param stream: Transitions
-    :return: The same
-    """
+    """Have a recording begin to play: what that takes is there before the memory of a buffer is counted."""
     return chain([next(stream)], stream)
 
 
@@ -90,16 +66,7 @@ def fill(
     clock: Callable[[], int] = time.perf_counter_ns,
     pause: Callable[[], None] = no_pause,
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """
-    Add rows to a replay buffer.
-
-    :param buffer: Buffer
-    :param stream: Where they come from
-    :param rows: How many
-    :param clock: What tells the time
-    :param pause: Called every hundred rows
-    :return: Nanoseconds that each ``add`` took
-    """
+    """Add rows to a replay buffer."""
     times = np.empty(rows, dtype=np.int64)
     done = 0
     for transition in islice(stream, rows):
@@ -115,14 +82,7 @@ def fill(
 
 
 def split_memory(buffer: Any, memory: int) -> dict[str, int]:
-    """
-    Tell where the memory of a replay buffer is.
-
-    :param buffer: A compressed one
-    :param memory: What it takes in all
-    :return: Bytes of frames, of the index, of the other columns, and of the rest, which hardly grows with the ring: the last
-        observations, the groups that are being written, objects of Python's, the ends of pages
-    """
+    """Tell where the memory of a replay buffer is."""
     usage = buffer.memory_usage()
     columns = sum(getattr(buffer, name).nbytes for name in ("actions", "rewards", "dones", "timeouts"))
     parts = {"frames": usage.stored_bytes, "index": usage.index_bytes, "columns": columns}
@@ -130,25 +90,13 @@ def split_memory(buffer: Any, memory: int) -> dict[str, int]:
 
 
 def sample_digest(buffer: ReplayBuffer) -> str:
-    """
-    Hash a few samples drawn from a fixed seed.
-
-    :param buffer: Buffer
-    :return: Digest of all of their tensors
-    """
+    """Hash a few samples drawn from a fixed seed."""
     np.random.seed(0)
     return digest(tensor for _ in range(8) for tensor in buffer.sample(64)[:5])
 
 
 def collect(buffer: RolloutBuffer, stream: Iterator[Transition], rows: int) -> list[int]:
-    """
-    Add rows to a rollout buffer.
-
-    :param buffer: Buffer
-    :param stream: Where they come from
-    :param rows: How many
-    :return: Nanoseconds that each ``add`` took
-    """
+    """Add rows to a rollout buffer."""
     zeros, starts = th.zeros(buffer.n_envs), np.ones(buffer.n_envs)
     times = []
     for obs, _, action, reward, done, _ in islice(stream, rows):
@@ -178,12 +126,7 @@ def warm_up(method: str, dataset: Dataset, recording: Recording, rows: int = 48)
 
 
 def touch(dataset: Dataset, recording: Recording) -> None:
-    """
-    Have the beginning of a recording brought into memory.
-
-    :param dataset: The dataset
-    :param recording: Its recording
-    """
+    """Have the beginning of a recording brought into memory."""
     for _ in islice(recording.transitions(dataset.stack), _WARM_ROWS):
         pass
     settle()
@@ -196,16 +139,7 @@ def measure_rollout(
     seconds: float,
     pause: Callable[[], None] = no_pause,
 ) -> dict[str, Any]:
-    """
-    Collect rollouts and read them in minibatches of 256, four epochs each, at one stretch, as PPO does.
-
-    :param buffer: Buffer
-    :param streams: Makes a stream of transitions
-    :param rows: Size of the buffer
-    :param seconds: Stop after so long, but not before two rollouts
-    :param pause: Called before each rollout; what it takes is not counted
-    :return: Times of ``add`` and of a minibatch, and a digest of the minibatches
-    """
+    """Collect rollouts and read them in minibatches of 256, four epochs each, at one stretch, as PPO does."""
     adds: list[int] = []
     gets: list[int] = []
     np.random.seed(0)
@@ -237,10 +171,6 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     Measure one side on one dataset.
 
     Code that is loaded and compiled for the buffer is warmed up before memory is counted, and given on its own.
-
-    :param job: ``dataset``, ``method``, ``transitions``, ``seconds`` for each timing, ``cache``, ``turns`` with others,
-        ``brief`` for ``add`` and ``sample(32)`` alone
-    :return: Memory, times and digests
     """
     dataset, method, seconds = DATASETS[job["dataset"]], job["method"], job["seconds"]
     recording = load(dataset, Path(job["cache"]))

@@ -27,10 +27,6 @@ class SmallCache:
     Nothing here can make the system's own cache smaller, so after each batch the program does to these files what the system
     would do: it looks which pages are mapped, and has the oldest ones dropped that are too many. Linux maps up to 16 pages
     around the one that is touched, if they are in memory, and they count as used, for the system as well as here.
-
-    :param mappings: The files as the ring has mapped them; nothing is added from now on
-    :param folder: The directory of the ring; all of it is synced
-    :param room: How many bytes stay
     """
 
     def __init__(self, mappings: Sequence[Any], folder: Path, room: int) -> None:
@@ -76,20 +72,12 @@ class SmallCache:
                 os.posix_fadvise(file, page * PAGE, PAGE, os.POSIX_FADV_DONTNEED)
 
     def resident_bytes(self) -> int:
-        """
-        Count what is in memory.
-
-        :return: Bytes of the files
-        """
+        """Count what is in memory."""
         return PAGE * sum(int(self._resident(address, pages).sum()) for address, pages in self._places)
 
     def time_reads(self, count: int, size: int) -> float:
         """
         Measure what the disk can do: reads of pages that are not in memory, all of them asked for before the first is awaited.
-
-        :param count: How many, each from a random place
-        :param size: Bytes of each
-        :return: Microseconds until all are there, the median of several times
         """
         draw, times = random.Random(count), []
         for _ in range(_TIMES):
@@ -108,12 +96,7 @@ class SmallCache:
         return median(times)
 
     def reads_a_second(self, threads: int) -> int:
-        """
-        Measure what the disk can do.
-
-        :param threads: How many read at the same time
-        :return: Pages, at random places, that it reads in a second
-        """
+        """Measure what the disk can do."""
         self.empty()
         for file in self._files:
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead

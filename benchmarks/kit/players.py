@@ -137,6 +137,17 @@ def _play_crafter(dataset: Dataset, rows: int, folder: Path) -> None:
     record_env(make_vec_env(Crafter, dataset.n_envs, seed=SEED), folder, _random_actions(dataset, rows))
 
 
+def _grid_world() -> gym.Env[Any, Any]:
+    """Six rooms, of which the agent sees seven by seven tiles of twelve pixels in front of it."""
+    from minigrid.wrappers import ImgObsWrapper, RGBImgPartialObsWrapper
+
+    return ImgObsWrapper(RGBImgPartialObsWrapper(gym.make("MiniGrid-MultiRoom-N6-v0"), tile_size=12))
+
+
+def _play_grid(dataset: Dataset, rows: int, folder: Path) -> None:
+    record_env(make_vec_env(_grid_world, dataset.n_envs, seed=SEED), folder, _random_actions(dataset, rows))
+
+
 class Walker(gym.Env[Array, Array]):
     """The walker of dm_control, seen by its camera; each action is applied twice, as papers on pixels do."""
 
@@ -218,21 +229,23 @@ _PLAYERS: dict[str, Callable[[Dataset, int, Path], None]] = {
     "walk": _play_walk,
     "carracing": _play_racing,
     "crafter": _play_crafter,
+    "grid": _play_grid,
     "walker": _play_robot,
     "ant": _play_robot,
     "noise": _play_noise,
 }
 # What only the extra `benchmarks` brings: modules, by the source that needs them.
-_NEEDED = {"carracing": ("Box2D",), "crafter": ("crafter",), "walker": ("mujoco", "dm_control"), "ant": ("mujoco",)}
+_NEEDED = {
+    "carracing": ("Box2D",),
+    "crafter": ("crafter",),
+    "grid": ("minigrid",),
+    "walker": ("mujoco", "dm_control"),
+    "ant": ("mujoco",),
+}
 
 
 def missing_for(dataset: Dataset) -> str | None:
-    """
-    Find out whether a dataset can be played here.
-
-    :param dataset: Dataset
-    :return: What it needs and how to install that; None if nothing is missing
-    """
+    """Find out whether a dataset can be played here."""
     modules = _NEEDED.get(dataset.source, ())
     lacking = [name for name in modules if importlib.util.find_spec(name) is None]
     if not lacking:
@@ -241,13 +254,7 @@ def missing_for(dataset: Dataset) -> str | None:
 
 
 def play_into(folder: Path, dataset: Dataset, rows: int) -> None:
-    """
-    Play a dataset.
-
-    :param folder: Where its recording goes
-    :param dataset: Dataset
-    :param rows: Steps of all environments
-    """
+    """Play a dataset."""
     missing = missing_for(dataset)
     if missing is not None:
         raise ImportError(missing)

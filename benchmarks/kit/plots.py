@@ -63,13 +63,7 @@ def _times(value: float, _: object = None) -> str:
 
 
 def place_labels(axes: Axes, points: Sequence[Point], bold: Iterable[str] = ()) -> None:
-    """
-    Write a name beside each point so that nothing overlaps, with a thin line where it had to go further off.
-
-    :param axes: Axes, whose limits are final
-    :param points: x, y and name
-    :param bold: Names to stress
-    """
+    """Write a name beside each point so that nothing overlaps, with a thin line where it had to go further off."""
     figure = axes.figure
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
@@ -149,9 +143,6 @@ def plot_buffers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
     Plot memory against time, in two pictures: every kind of method on MsPacman, and beside it, as ``…-data``, the default on
     data of each kind.
-
-    :param rows: Rows of ``buffers.json``
-    :param path: Where to
     """
     good = [row for row in rows if "error" not in row]
     own = [row for row in good if row.get("baseline", "sb3") == "sb3"]
@@ -197,12 +188,7 @@ def _plot_points(points: Sequence[Point], title: str, path: Path, families: bool
 
 
 def plot_million(row: Mapping[str, Any], path: Path) -> None:
-    """
-    Plot the memory of the training process over a million transitions.
-
-    :param row: Row of ``million.json``
-    :param path: Where to
-    """
+    """Plot the memory of the training process over a million transitions."""
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
         count = [point["transitions"] / 1e3 for point in row["series"]]
@@ -227,12 +213,7 @@ def plot_million(row: Mapping[str, Any], path: Path) -> None:
 
 
 def plot_learning(row: Mapping[str, Any], path: Path) -> None:
-    """
-    Plot two learning curves, and random play beside them.
-
-    :param row: Row of ``learning.json``
-    :param path: Where to
-    """
+    """Plot two learning curves, and random play beside them."""
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
         # SB3's broad and pale, ours thin upon it: both can be seen where they are the same.
@@ -269,12 +250,7 @@ def _running_mean(episodes: Sequence[Sequence[float]], window: int, grid: Any) -
 
 
 def plot_long_runs(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
-    """
-    Plot the long training runs: Doom, Pong and MsPacman, each into a file of its own.
-
-    :param runs: What was read from the log of each run
-    :param folder: Where to
-    """
+    """Plot the long training runs: Doom, Pong and MsPacman, each into a file of its own."""
     plots = {"long_run_doom": _plot_doom, "long_run_pong": _plot_pong, "long_run_mspacman": _plot_mspacman}
     with plt.rc_context(_STYLE):
         for name, plot in plots.items():

@@ -31,20 +31,12 @@ def settle() -> None:
 
 
 def anonymous_bytes() -> int:
-    """
-    Measure what the process itself has put into memory, without the files that it maps.
-
-    :return: ``RssAnon`` of Linux; elsewhere the whole resident memory
-    """
+    """Measure what the process itself has put into memory, without the files that it maps."""
     return _status("RssAnon") or resident_bytes()
 
 
 def resident_bytes() -> int:
-    """
-    Measure the resident memory of the process, as ``top`` shows it.
-
-    :return: Bytes
-    """
+    """Measure the resident memory of the process, as ``top`` shows it."""
     known = _status("VmRSS")
     if known is not None:
         return known
@@ -54,11 +46,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """
-    Measure the largest resident memory that the process ever had.
-
-    :return: Bytes
-    """
+    """Measure the largest resident memory that the process ever had."""
     return _status("VmHWM") or resident_bytes()
 
 
@@ -69,11 +57,7 @@ def forget_peak() -> None:
 
 
 def page_faults() -> int:
-    """
-    Count the pages that the system has given to the process so far.
-
-    :return: Their number; 0 where the system does not tell
-    """
+    """Count the pages that the system has given to the process so far."""
     try:
         import resource
     except ImportError:  # Windows
@@ -90,12 +74,7 @@ def _status(field: str) -> int | None:
 
 
 def summary(nanoseconds: Iterable[float]) -> dict[str, float]:
-    """
-    Describe many times of the same thing.
-
-    :param nanoseconds: The times
-    :return: Low quantiles, median and mean in microseconds, and how many they were
-    """
+    """Describe many times of the same thing."""
     values = np.fromiter(nanoseconds, dtype=np.float64) / 1e3
     low, quarter, middle = (float(value) for value in np.quantile(values, (0.1, 0.25, 0.5)))
     quantiles = {"p10": round(low, 2), "p25": round(quarter, 2), "p50": round(middle, 2)}
@@ -109,15 +88,7 @@ def no_pause() -> None:
 def time_calls(
     call: Callable[[], Any], seconds: float = 1.0, at_most: int = 4000, pause: Callable[[], None] = no_pause
 ) -> dict[str, float]:
-    """
-    Time a call again and again.
-
-    :param call: What to time
-    :param seconds: Stop after so long, but not before 10 calls
-    :param at_most: Stop after so many calls
-    :param pause: Called eight times on the way, each time followed by a call that is not timed
-    :return: Their ``summary``, and how many page faults a call had
-    """
+    """Time a call again and again."""
     for _ in range(3):
         call()
     times: list[int] = []
@@ -141,12 +112,7 @@ def time_calls(
 
 
 def digest(tensors: Iterable[Any]) -> str:
-    """
-    Hash tensors: type, shape and every bit.
-
-    :param tensors: CPU tensors
-    :return: Hexadecimal digest
-    """
+    """Hash tensors: type, shape and every bit."""
     state = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
         array = np.ascontiguousarray(tensor.detach().cpu().numpy())
@@ -164,12 +130,6 @@ def run_in_turns(
     """
     Run several sides at once, each in a fresh process, but only one of them at a time works: each until it calls
     ``take_turn``, then the next one. So a machine that is slow for a minute is slow for all of them.
-
-    :param program: Name of the benchmark program, which is called with ``--worker``
-    :param jobs: By side what it shall do
-    :param env: Environment variables to add
-    :param pythons: By side the interpreter that runs it, if not this one
-    :return: By side what it reported, as ``run_worker`` has it
     """
     others = OtherLoad()
     sides: dict[str, subprocess.Popen[str]] = {}
@@ -219,15 +179,7 @@ def take_turn() -> None:
 def run_worker(
     program: str, job: Mapping[str, Any], timeout: float = 3600, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """
-    Run one side in a fresh process.
-
-    :param program: Name of the benchmark program, which is called with ``--worker``
-    :param job: What it shall do
-    :param timeout: Seconds after which something must be wrong
-    :param env: Environment variables to add
-    :return: What it reported, or ``{"error": …}``; with ``elsewhere``, the share of the machine that others took meanwhile
-    """
+    """Run one side in a fresh process."""
     others = OtherLoad()
     command = [sys.executable, str(BENCHMARKS / f"{program}.py"), "--worker", json.dumps(job)]
     try:
@@ -244,11 +196,7 @@ def run_worker(
 
 
 def report(result: Mapping[str, Any]) -> None:
-    """
-    Hand a worker's result to ``run_worker``.
-
-    :param result: Plain values
-    """
+    """Hand a worker's result to ``run_worker``."""
     print("\n" + json.dumps(result), flush=True)
 
 
@@ -270,11 +218,7 @@ class OtherLoad:
         return time.time(), sum(times[:8]) - idle, sum(own[:4])
 
     def share(self) -> float:
-        """
-        Tell how much of the machine others took since this was made.
-
-        :return: 0 for a quiet machine, 1 if others had it all
-        """
+        """Tell how much of the machine others took since this was made."""
         wall, busy, own = self._now()
         span = max(wall - self._wall, 1e-9) * (os.cpu_count() or 1)
         return round(min(1.0, max(0.0, (busy - self._busy - (own - self._own)) / span)), 3)

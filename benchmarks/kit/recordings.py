@@ -41,12 +41,7 @@ class Transition(NamedTuple):
 
 
 class Recorder:
-    """
-    Writes a recording.
-
-    :param folder: Where to; appears when it is complete
-    :param first: Frames after the first reset
-    """
+    """Writes a recording."""
 
     def __init__(self, folder: Path, first: Array) -> None:
         self._folder = folder
@@ -62,16 +57,7 @@ class Recorder:
         self._pack = zstandard.ZstdCompressor(level=3).compress
 
     def add(self, frames: Array, action: Array, reward: Array, done: Array, timeout: Array, terminal: list[Array]) -> None:
-        """
-        Record a step.
-
-        :param frames: Newest frame of each environment, after a reset the first one
-        :param action: Actions taken
-        :param reward: Rewards
-        :param done: Whether episodes ended
-        :param timeout: Whether they were cut short
-        :param terminal: Last frames of the episodes that ended
-        """
+        """Record a step."""
         for name, value in (("action", action), ("reward", reward), ("done", done), ("timeout", timeout)):
             self._steps[name].append(np.array(value))
         self._steps["terminal"].extend(frame.copy() for frame in terminal)
@@ -101,13 +87,7 @@ class Recorder:
 
 
 class Recording:
-    """
-    Reads a recording, always into the same memory, so that reading never makes the process grow.
-
-    :param folder: Its folder
-    :param scaled: Hand out images as float32 from 0 to 1, channels first, one after the other in memory: what Gymnasium's
-        wrappers make of them
-    """
+    """Reads a recording, always into the same memory, so that reading never makes the process grow."""
 
     def __init__(self, folder: Path, scaled: bool = False) -> None:
         with np.load(folder / "steps.npz") as steps:
@@ -143,12 +123,7 @@ class Recording:
                 yield frames[:, row]
 
     def space(self, stack: int) -> spaces.Box:
-        """
-        Say what observations look like.
-
-        :param stack: Frames in one
-        :return: The space that a buffer gets
-        """
+        """Say what observations look like."""
         space = self.frame_space
         if stack > 1:
             stacked: Any = StackedObservations(self.n_envs, stack, space).stacked_observation_space
@@ -163,12 +138,7 @@ class Recording:
         return np.ascontiguousarray(turned, dtype=np.float32) / np.float32(255) if self._scaled else turned
 
     def transitions(self, stack: int) -> Iterator[Transition]:
-        """
-        Play the recording back, from its start.
-
-        :param stack: Frames in an observation
-        :return: What ``collect_rollouts`` of SB3 gives to the buffer, step by step
-        """
+        """Play the recording back, from its start."""
         stacker = StackedObservations(self.n_envs, stack, self.frame_space) if stack > 1 else None
         first = self._steps["first"].copy()
         obs = self._turn(stacker.reset(first) if stacker else first)
@@ -193,9 +163,6 @@ def from_workers(transitions: Iterator[Transition]) -> Iterator[Transition]:
     """
     Put observations together as ``SubprocVecEnv`` does, from what its workers sent. With a single worker, their
     type is an object that equals NumPy's but is not the same; NumPy stacks those of several into its own type.
-
-    :param transitions: Transitions
-    :return: The same
     """
     for one in transitions:
         obs, next_obs = (np.stack(pickle.loads(pickle.dumps(list(part)))) for part in (one.obs, one.next_obs))
@@ -203,12 +170,7 @@ def from_workers(transitions: Iterator[Transition]) -> Iterator[Transition]:
 
 
 def newest_frames(obs: Array) -> Array:
-    """
-    Take the newest frame out of each observation.
-
-    :param obs: Gray observations, stacked or not, channels last
-    :return: The frames
-    """
+    """Take the newest frame out of each observation."""
     return obs[..., -1:]
 
 
@@ -219,31 +181,16 @@ class FrameDigest:
         self._state = hashlib.blake2b(digest_size=16)
 
     def update(self, frames: Array) -> None:
-        """
-        Take the frames of one step into account.
-
-        :param frames: Newest frames
-        """
+        """Take the frames of one step into account."""
         self._state.update(np.ascontiguousarray(frames).data)
 
     def hexdigest(self) -> str:
-        """
-        Tell the digest of all frames so far.
-
-        :return: Hexadecimal digits
-        """
+        """Tell the digest of all frames so far."""
         return self._state.hexdigest()
 
 
 def record_env(env: VecEnv, folder: Path, actions: Iterator[Array], digest: FrameDigest | None = None) -> None:
-    """
-    Play an environment and record it.
-
-    :param env: Vectorized environment without stacking, channels last; is closed
-    :param folder: Where to
-    :param actions: Actions, one array a step
-    :param digest: Takes the frames into account
-    """
+    """Play an environment and record it."""
     first: Any = env.reset()
     recorder = Recorder(folder, first)
     for action in actions:

@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 CACHE = Path(__file__).parents[1] / ".cache"
 LIBRARIES = (
     *("numpy", "torch", "stable-baselines3", "numba", "zstandard", "lz4", "isal"),
-    *("gymnasium", "ale-py", "vizdoom", "box2d", "mujoco", "dm-control", "crafter"),
+    *("gymnasium", "ale-py", "vizdoom", "box2d", "mujoco", "dm-control", "crafter", "minigrid"),
 )
 _PATH_OPTIONS = ("--results", "--cache")
 
@@ -27,11 +27,7 @@ console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
 
 
 def machine() -> dict[str, Any]:
-    """
-    Describe the machine, without its name.
-
-    :return: Processor, cores, memory, system
-    """
+    """Describe the machine, without its name."""
     cpu = platform.processor() or platform.machine()
     memory = None
     try:
@@ -44,11 +40,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """
-    List the versions that matter.
-
-    :return: Name to version, of what is installed
-    """
+    """List the versions that matter."""
     import sb3_extra_buffers
 
     found = {"python": platform.python_version(), "sb3-extra-buffers": sb3_extra_buffers.__version__}
@@ -61,11 +53,7 @@ def versions() -> dict[str, str]:
 
 
 def command() -> str:
-    """
-    Say how to run this again.
-
-    :return: The command line, without folders of this machine
-    """
+    """Say how to run this again."""
     words: list[str] = []
     skip = False
     for word in sys.argv[1:]:
@@ -76,12 +64,7 @@ def command() -> str:
 
 
 class ResultFile:
-    """
-    The results of one program.
-
-    :param name: Name of the file
-    :param folder: Its folder
-    """
+    """The results of one program."""
 
     def __init__(self, name: str, folder: Path = RESULTS) -> None:
         self.path = folder / f"{name}.json"
@@ -90,12 +73,7 @@ class ResultFile:
             self.rows = json.loads(self.path.read_text(encoding="utf-8"))["rows"]
 
     def put(self, key: str, row: Mapping[str, Any]) -> None:
-        """
-        Keep a row with today's date, in place of an older one, and write the file.
-
-        :param key: Name of the row
-        :param row: Plain values
-        """
+        """Keep a row with today's date, in place of an older one, and write the file."""
         self.rows[key] = {**row, "measured": date.today().isoformat(), "command": command()}
         content = {"machine": machine(), "versions": versions(), "rows": self.rows}
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,25 +82,13 @@ class ResultFile:
         part.replace(self.path)
 
     def has(self, key: str, **settings: Any) -> bool:
-        """
-        Tell whether a row is there already, measured in the same way.
-
-        :param key: Name of the row
-        :param settings: What must be equal in it
-        :return: Whether it is, and without an error
-        """
+        """Tell whether a row is there already, measured in the same way."""
         row = self.rows.get(key)
         return row is not None and "error" not in row and all(row.get(name) == value for name, value in settings.items())
 
 
 def read_results(name: str, folder: Path = RESULTS) -> dict[str, Any] | None:
-    """
-    Read a result file.
-
-    :param name: Name of the file, without its ending
-    :param folder: Its folder
-    :return: What is in it, None if there is no such file; a list of rows, as the examples write it, gets names for them
-    """
+    """Read a result file."""
     path = folder / f"{name}.json"
     if not path.exists():
         return None
@@ -135,13 +101,7 @@ def read_results(name: str, folder: Path = RESULTS) -> dict[str, Any] | None:
 
 
 def options(description: str, cache: bool = True) -> argparse.ArgumentParser:
-    """
-    Make the command line that all programs share.
-
-    :param description: What the program does
-    :param cache: Whether it plays recordings
-    :return: The parser
-    """
+    """Make the command line that all programs share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the result files")
     if cache:

@@ -16,9 +16,6 @@ from kit.show import Results, between, megabytes, milliseconds, percent, table
 def first_fill(results: Results) -> str:
     """
     Show what the first fill consists of: adds that find their pages, and all of them, with huge pages and with small ones.
-
-    :param results: ``first_fill.json``
-    :return: Markdown
     """
     lines = []
     for row in results["rows"].values():
@@ -33,12 +30,7 @@ def first_fill(results: Results) -> str:
 
 
 def memory(results: Results) -> str:
-    """
-    Show the memory of a ring, and that it stays as it is.
-
-    :param results: ``memory.json``
-    :return: Markdown
-    """
+    """Show the memory of a ring, and that it stays as it is."""
     lines = []
     for name, row in results["rows"].items():
         made = row["construct"]
@@ -59,12 +51,7 @@ def memory(results: Results) -> str:
 
 
 def million(results: Results) -> str:
-    """
-    Show a million transitions.
-
-    :param results: ``million.json``
-    :return: Markdown
-    """
+    """Show a million transitions."""
     row = results["rows"]["million"]
     lines = [
         ["transitions played", f"{row['transitions']:,}"],
@@ -77,12 +64,7 @@ def million(results: Results) -> str:
 
 
 def training(results: Results) -> str:
-    """
-    Compare whole training runs.
-
-    :param results: ``training.json``
-    :return: Markdown
-    """
+    """Compare whole training runs."""
     lines = []
     for row in results["rows"].values():
         whole, inside, faults = (
@@ -106,22 +88,12 @@ def training(results: Results) -> str:
 
 
 def usage(results: Results) -> str:
-    """
-    Show what ``memory_usage()`` prints.
-
-    :param results: ``memory.json``
-    :return: A block of text
-    """
+    """Show what ``memory_usage()`` prints."""
     return "\n".join(["```text", *(row["usage"] for row in results["rows"].values()), "```"])
 
 
 def doom(results: Results) -> str:
-    """
-    Compare pictures of Doom with masks.
-
-    :param results: ``vizdoom_memory.json``
-    :return: Markdown
-    """
+    """Compare pictures of Doom with masks."""
     # Published for another package of this kind; the size of its frames is not known.
     names = {
         "rgb, SB3's buffer": ("pictures, SB3's buffer", "about 11 GB"),
@@ -140,12 +112,7 @@ def doom(results: Results) -> str:
 
 
 def her(results: Results) -> str:
-    """
-    Compare hindsight experience replay.
-
-    :param results: ``her.json``
-    :return: Markdown
-    """
+    """Compare hindsight experience replay."""
     names = {"vectors": "20 numbers and two goals", "images": "64x64 images and two goals"}
     lines = []
     for kind, row in results["rows"].items():
@@ -158,12 +125,7 @@ def her(results: Results) -> str:
 
 
 def threads(results: Results) -> str:
-    """
-    Compare one thread with two.
-
-    :param results: ``threads.json``
-    :return: Markdown
-    """
+    """Compare one thread with two."""
     row = next(iter(results["rows"].values()))
     names = {"sample": "sample(256) from one buffer", "copy": "copy as many bytes from a random place"}
     lines = [
@@ -174,12 +136,7 @@ def threads(results: Results) -> str:
 
 
 def startup(results: Results) -> str:
-    """
-    Show what starting costs.
-
-    :param results: ``startup.json``
-    :return: Markdown
-    """
+    """Show what starting costs."""
     rows = results["rows"]
     imports = rows["imports"]
     lines = [
@@ -195,12 +152,7 @@ def startup(results: Results) -> str:
 
 
 def saving(results: Results) -> str:
-    """
-    Compare saved replay buffers.
-
-    :param results: ``saving.json``
-    :return: Markdown
-    """
+    """Compare saved replay buffers."""
     names = {"sb3": "SB3"}
     lines = []
     for name, row in results["rows"].items():
@@ -211,12 +163,7 @@ def saving(results: Results) -> str:
 
 
 def files(results: Results) -> str:
-    """
-    Compare directories that ``save`` has written with the file of SB3's ``save_replay_buffer``.
-
-    :param results: ``saving.json``
-    :return: Markdown
-    """
+    """Compare directories that ``save`` has written with the file of SB3's ``save_replay_buffer``."""
     rows = results["rows"]
     theirs = rows["sb3"]
     lines = []
@@ -236,12 +183,7 @@ def files(results: Results) -> str:
 
 
 def rings(results: Results) -> str:
-    """
-    Compare rings on disk with one in memory.
-
-    :param results: ``rings.json``
-    :return: Markdown
-    """
+    """Compare rings on disk with one in memory."""
     names = {
         "memory": "in memory",
         "fits": "on disk, fits into `max_memory`",
@@ -267,12 +209,7 @@ def rings(results: Results) -> str:
 
 
 def datasets(results: Results) -> str:
-    """
-    Tell what it takes to open a data set, beside loading a buffer.
-
-    :param results: ``datasets.json``
-    :return: Markdown
-    """
+    """Tell what it takes to open a data set, beside loading a buffer."""
     names = {"dataset": "`open_dataset`", "buffer": "`load_buffer`"}
     lines = []
     for name, row in results["rows"].items():
@@ -283,24 +220,14 @@ def datasets(results: Results) -> str:
 
 
 def recording(results: Results) -> str:
-    """
-    Tell how large recordings are.
-
-    :param results: ``recording.json``
-    :return: Markdown
-    """
+    """Tell how large recordings are."""
     sizes = ("raw_bytes", "memory_bytes", "file_bytes", "page_bytes")
     lines = [[row["game"], f"{row['steps']:,}", *[megabytes(row[size]) for size in sizes]] for row in results["rows"].values()]
     return table(["game", "steps", "pictures", "in memory", "as a file", "as a page"], lines)
 
 
 def gpu(results: Results) -> str:
-    """
-    Compare buffers on the device ``cpu`` with SB3's and with those of the CPU side.
-
-    :param results: ``gpu_buffers.json``
-    :return: Markdown
-    """
+    """Compare buffers on the device ``cpu`` with SB3's and with those of the CPU side."""
     from gpu_buffers import FLAT, RATIOS, figure
 
     titles = {"memory": "memory", "add_first": "`add`, first fill", "add_full": "`add`, ring full"}
@@ -371,6 +298,7 @@ TABLES: dict[str, Source] = {
     "threads": Source("threads", threads),
     "cluster": Source("cluster", cluster_tables.blocks, cluster_tables.is_of_blocks),
     "cluster-rates": Source("cluster", cluster_tables.rates, lambda row: not cluster_tables.is_of_blocks(row)),
+    "cluster-thousand": Source("cluster_thousand", cluster_tables.thousand),
     "cluster-large": Source("cluster", cluster_tables.arithmetic, cluster_tables.is_of_blocks),
     "faults": Source("faults", fault_tables.faults),
     "checkpoints": Source("checkpoints", fault_tables.checkpoints),
@@ -381,12 +309,7 @@ TABLES: dict[str, Source] = {
 
 
 def when(rows: Iterable[Mapping[str, Any]]) -> str:
-    """
-    Tell on which days rows were measured.
-
-    :param rows: Rows of a result file
-    :return: One day, or the first and the last, with a preposition; of rows without a date only that they are older
-    """
+    """Tell on which days rows were measured."""
     days = [row.get("measured") for row in rows]
     known = sorted({day for day in days if day})
     if not known:
@@ -397,13 +320,7 @@ def when(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def make_table(name: str, folder: Path) -> str | None:
-    """
-    Make what goes between two markers.
-
-    :param name: Name of the table
-    :param folder: Folder of the results
-    :return: Markdown with the command that makes it and its date, None if that was not run yet
-    """
+    """Make what goes between two markers."""
     if name not in TABLES:
         raise ValueError(f"no table {name!r}; there are: {', '.join(TABLES)}")
     source = TABLES[name]

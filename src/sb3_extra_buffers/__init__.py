@@ -1,12 +1,13 @@
 """Drop-in Stable-Baselines3 buffers that keep observations losslessly compressed."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "1.1.0"
 
 # Buffers of higher layers, by the option that asks for them: lower layers look them up here and import none by themselves.
-BUFFERS_BY_OPTION = {"buffer_device": "sb3_extra_buffers.gpu_buffers.choose:gpu_buffer_class"}
+BUFFERS_BY_OPTION = {"buffer_device": "sb3_extra_buffers.gpu_buffers:gpu_buffer_class"}
 
 if TYPE_CHECKING:
     # Type checkers find every public name here, and see nothing of `__getattr__`: to them it would make any name right.
@@ -46,12 +47,22 @@ else:
     }
     _PLACES = {name: package for package, names in _NAMES.items() for name in names.split()}
 
-    __all__ = ["__version__", *_PLACES]
+    _CONTRIB = {name for name in _PLACES if name.startswith(("CompressedMaskable", "CompressedRecurrent"))}
+
+    def _names_here() -> list[str]:
+        """All names, but those that need sb3-contrib where it is not installed, so that a star import takes the others."""
+        try:
+            has_contrib = find_spec("sb3_contrib") is not None
+        except (ImportError, ValueError):
+            has_contrib = False
+        return ["__version__", *(name for name in _PLACES if name not in _CONTRIB or has_contrib)]
 
     def __getattr__(name: str) -> Any:
+        if name == "__all__":
+            return _names_here()
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *_names_here()})

@@ -128,3 +128,16 @@ def test_the_end_of_memory_is_a_memory_error(method: str) -> None:
     asked_for = re.search(r"([\d,]+) bytes", run.stdout)
     assert asked_for is not None, run.stdout
     assert int(asked_for[1].replace(",", "")) >= 256 * 256, "no less than a frame"
+
+
+def test_observations_of_many_axes() -> None:
+    """NumPy has 64 of them; two are rows and environments."""
+    for axes in (29, 31, 40, 62) if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else (29, 30):
+        space = spaces.Box(0, 255, (2, 3, *[1] * (axes - 2)), np.uint8)
+        pair = [cls(12, space, ACTIONS, "cpu", 2) for cls in (CompressedReplayBuffer, ReplayBuffer)]
+        rng = np.random.default_rng(0)
+        for _ in range(8):
+            obs = rng.integers(0, 255, (2, 2, *space.shape), np.uint8)
+            for buffer in pair:
+                buffer.add(*obs, np.zeros((2, 1)), np.zeros(2), np.zeros(2), [{}, {}])
+        assert_same_samples(*[sampled(buffer, 0, 16)[0] for buffer in pair])

@@ -153,6 +153,38 @@ def test_replay_of_stacks(method: str | None, kind: str) -> None:
         assert ours.observations._frames.layout.frame_bytes == np.prod(shape)
 
 
+@given(
+    seed=st.integers(0, 99),
+    n_envs=st.integers(1, 3),
+    shape=st.sampled_from([(3, 12, 12), (12, 12, 3), (1, 20, 24), (40,)]),
+    dtype=st.sampled_from(["u1", "f4"]),
+    steps=st.lists(st.tuples(st.integers(0, 7), st.booleans()), min_size=1, max_size=150),
+    method=methods,
+)
+def test_replay_of_frames_that_recur(seed: int, n_envs: int, shape: Any, dtype: str, steps: Any, method: Any) -> None:
+    """Frames come again in any order, as the last frame of an episode and as the first of the next one, too."""
+    rng = np.random.default_rng(seed)
+    ground = rng.integers(0, 256, shape)
+    frames = np.stack([np.where(rng.random(shape) < rng.random(), ground, rng.integers(0, 256, shape)) for _ in range(8)])
+    frames[0] = 0
+    frames = frames.astype(dtype)
+    space = spaces.Box(0, 255, shape, np.dtype(dtype).type)
+    args = (60 * n_envs, space, spaces.Discrete(3), "cpu")
+    ours = SmallReplayBuffer(*args, n_envs=n_envs, compression_method=method)
+    theirs = ReplayBuffer(*args, n_envs=n_envs)
+    obs = frames[rng.integers(0, 8, n_envs)]
+    for frame, ends in steps:
+        next_obs = frames[(frame + rng.integers(0, 2, n_envs)) % 8]
+        done = rng.random(n_envs) < 0.5 if ends else np.zeros(n_envs, bool)
+        for buffer in (ours, theirs):
+            buffer.add(obs, next_obs, np.zeros((n_envs, 1)), np.zeros(n_envs), done, [{}] * n_envs)
+        first = frames[rng.integers(0, 8, n_envs)]
+        obs = np.stack([first[env] if done[env] else next_obs[env] for env in range(n_envs)])
+    check_contents(ours, theirs)
+    check_contents(TWINS["pickle"](ours), theirs)
+    check_replay(ours, theirs, seed, 32)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_replay_runs_through_many_chunks(method: str | None) -> None:
     """Enough rows for chunks to be sealed and given back, lap after lap."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -14,11 +15,18 @@ import pytest
 import stable_baselines3
 import torch as th
 from gymnasium import spaces
-from observation_streams import assert_same_samples
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from observation_streams import assert_same_samples, sampled
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.compressed import (
+    CompressedDictReplayBuffer,
+    CompressedHerReplayBuffer,
+    CompressedNStepReplayBuffer,
+    CompressedReplayBuffer,
+    CompressedRolloutBuffer,
+)
 from sb3_extra_buffers.compressed.base import warn_of_untested_version
 
 SPACE = spaces.Box(0, 255, (1, 24, 24), np.uint8)
@@ -214,3 +222,182 @@ def test_a_plain_sample(given: Any) -> None:
     one.observations.zero_()
     one.rewards.zero_()
     assert_same_samples(other, samples_of(ours))  # they share no memory, neither with each other nor with the buffer
+
+
+# -- columns of subclasses, and rows counted from the end ---------------------------------------------------------------------
+
+
+class Advantages(RolloutBuffer):
+    """A buffer of somebody else that makes its own column in ``reset``, which SB3's constructor calls."""
+
+    def reset(self) -> None:
+        self.weights = np.ones((self.buffer_size, self.n_envs))
+        super().reset()
+
+
+class CompressedAdvantages(Advantages, CompressedRolloutBuffer):
+    """The same, over ours."""
+
+
+@pytest.mark.parametrize("cls", [Advantages, CompressedAdvantages])
+def test_columns_that_a_reset_makes(cls: Any) -> None:
+    buffer = cls(5, SPACE, ACTIONS, "cpu", n_envs=2)
+    assert buffer.weights.shape == (5, 2)
+    buffer.add(*next(steps(1))[:1], np.zeros((2, 1)), np.zeros(2), np.zeros(2), th.zeros(2), th.zeros(2))
+    assert buffer.pos == 1
+
+
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_rows_from_the_end_of_a_replay_buffer(n_steps: int) -> None:
+    theirs: Any = ReplayBuffer if n_steps == 1 else NStepReplayBuffer
+    ours: Any = CompressedReplayBuffer if n_steps == 1 else CompressedNStepReplayBuffer
+    options = {} if n_steps == 1 else {"n_steps": n_steps}
+    pair = [cls(20, SPACE, ACTIONS, "cpu", 2, **options) for cls in (ours, theirs)]
+    for step in steps(14):
+        for buffer in pair:
+            buffer.add(*step)
+    samples = []
+    for buffer in pair:
+        np.random.seed(0)
+        samples.append(buffer._get_samples(np.array([-1, 3, -10, buffer.pos - 6])))
+        with pytest.raises(IndexError):
+            pair[0]._get_samples(np.array([-11]))
+    assert_same_samples(*samples)
+
+
+def test_rows_from_the_end_of_a_rollout() -> None:
+    pair = [cls(5, SPACE, ACTIONS, "cpu", n_envs=2) for cls in (CompressedRolloutBuffer, RolloutBuffer)]
+    rng = np.random.default_rng(0)
+    for step in steps(5):
+        value = th.as_tensor(rng.random(2))
+        for buffer in pair:
+            buffer.add(*step[:1], *step[2:4], np.zeros(2), value, value)
+    samples = []
+    for buffer in pair:
+        np.random.seed(0)
+        next(buffer.get(4))
+        samples.append(buffer._get_samples(np.array([-1, 3, -10])))
+    assert_same_samples(*samples)
+
+
+# -- HER, as others change it -------------------------------------------------------------------------------------------------
+
+GOAL = spaces.Box(-1, 1, (2,), np.float32)
+GOALS = spaces.Dict({"observation": SPACE, "achieved_goal": GOAL, "desired_goal": GOAL})
+
+
+class Lengths:
+    """Writes lengths of episodes itself: through the attribute, through another name for it, as another array."""
+
+    def forget(self, way: str) -> None:
+        buffer: Any = self
+        if way == "attribute":
+            buffer.ep_length[3:6] = 0
+        elif way == "function":
+            np.multiply(buffer.ep_length, np.arange(buffer.n_envs) > 0, out=buffer.ep_length)
+        else:
+            buffer.ep_length = np.where(np.arange(buffer.buffer_size)[:, None] % 3 == 0, buffer.ep_length, 0)
+
+
+class TheirHer(Lengths, HerReplayBuffer):
+    """A buffer of somebody else."""
+
+
+class CompressedTheirHer(Lengths, CompressedHerReplayBuffer):
+    """The same, over ours."""
+
+
+class Rewards:
+    """What HER asks of an environment."""
+
+    observation_space = GOALS
+
+    def env_method(self, name: str, achieved: Any, desired: Any, infos: Any, indices: Any) -> Any:
+        return [np.abs(achieved - desired).sum(axis=1)]
+
+
+def her_pair(**options: Any) -> list[Any]:
+    pair = [
+        cls(60, GOALS, ACTIONS, env=Rewards(), device="cpu", n_envs=2, **options) for cls in (CompressedTheirHer, TheirHer)
+    ]
+    rng = np.random.default_rng(0)
+    for number, (obs, next_obs, *rest) in enumerate(steps(45)):
+        goals = {key: rng.random((2, 2), np.float32) for key in ("achieved_goal", "desired_goal")}
+        rest[2] = np.array([number % 4 == 3, number % 7 == 6])
+        for buffer in pair:
+            buffer.add({"observation": obs, **goals}, {"observation": next_obs, **goals}, *rest)
+    return pair
+
+
+def assert_same_her(pair: list[Any]) -> None:
+    samples = []
+    for buffer in pair:
+        np.random.seed(0)
+        samples.append(buffer.sample(40))
+    assert_same_samples(*samples)
+
+
+@pytest.mark.parametrize("way", ["attribute", "function", "array"])
+def test_lengths_of_episodes_that_others_write(way: str) -> None:
+    pair = her_pair()
+    assert_same_her(pair)
+    for buffer in pair:
+        buffer.forget(way)
+    assert_same_her(pair)
+    pair[0] = pickle.loads(pickle.dumps(pair[0]))
+    pair[0].set_env(Rewards())
+    assert_same_her(pair)
+
+
+@pytest.mark.parametrize("copy_info_dict", [False, True])
+def test_infos_that_others_write(copy_info_dict: bool) -> None:
+    pair = her_pair(copy_info_dict=copy_info_dict)
+    for buffer in pair:
+        assert buffer.infos.shape == (30, 2) and buffer.infos[4, 1] == {}
+        if not copy_info_dict:  # else it is the environment's
+            buffer.infos[4, 1]["seen"] = True
+        buffer.infos[5, 0] = {"seen": False}
+    for ours in (pair[0], pickle.loads(pickle.dumps(pair[0]))):
+        assert ours.infos.tolist() == pair[1].infos.tolist()
+    assert_same_her(pair)
+
+
+# -- observations as a whole --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [4, 10, 14])
+def test_observations_that_are_assigned(rows: int) -> None:
+    """What is assigned is what is sampled, as with SB3; what cannot be stored is refused."""
+    space = spaces.Dict({"image": SPACE, "vector": GOAL})
+    rng = np.random.default_rng(0)
+    for is_dict in (False, True):
+        ours: Any = CompressedDictReplayBuffer if is_dict else CompressedReplayBuffer
+        theirs: Any = DictReplayBuffer if is_dict else ReplayBuffer
+        pair = [cls(20, space if is_dict else SPACE, ACTIONS, "cpu", 2) for cls in (ours, theirs)]
+        image, vector = rng.integers(0, 255, (10, 2, *SPACE.shape), np.uint8), rng.random((10, 2, 2), np.float32)
+        for buffer in pair:
+            for obs, next_obs, *rest in steps(rows):
+                given = [{"image": part, "vector": np.ones((2, 2))} if is_dict else part for part in (obs, next_obs)]
+                buffer.add(*given, *rest)
+            if is_dict:
+                buffer.observations["vector"] = vector
+                buffer.observations["image"] = image.copy()
+                buffer.next_observations = {"vector": vector + 1, "image": image[::-1]}
+            else:
+                buffer.observations = image
+                buffer.next_observations = image[::-1]
+        samples = [sampled(buffer, 0, 30)[0] for buffer in pair]
+        assert_same_samples(*samples)
+        buffer = pair[0]
+        kept = buffer.observations
+        buffer.observations = buffer.observations
+        assert buffer.observations is kept
+        with pytest.raises(ValueError, match=r"observations.* has shape \(10, 2, .*\); an array of shape \(3, 2"):
+            if is_dict:
+                buffer.observations["image"] = image[:3]
+            else:
+                buffer.observations = image[:3]
+        if is_dict:
+            with pytest.raises(ValueError, match=r"must be a dict with the keys \['image', 'vector'\], not \['image'\]"):
+                buffer.observations = {"image": image}
+        assert_same_samples(sampled(buffer, 0, 30)[0], samples[1])

@@ -43,7 +43,7 @@ def test_python_dash_m() -> None:
 
 
 def test_help_of_every_command_needs_no_library() -> None:
-    blocked = (*EXTRAS, "torch", "stable_baselines3", "gymnasium", "numba", "numpy", "imageio", "minari", "tqdm")
+    blocked = (*EXTRAS, "torch", "stable_baselines3", "gymnasium", "numba", "numpy", "imageio", "minari", "shtab", "tqdm")
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({blocked!r}))
@@ -76,7 +76,12 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("argv", "module"),
-    [(["bench", "CartPole-v1"], "matplotlib"), (["bench", "CartPole-v1"], "rich"), (["recommend", "CartPole-v1"], "psutil")],
+    [
+        (["bench", "CartPole-v1"], "matplotlib"),
+        (["bench", "CartPole-v1"], "rich"),
+        (["recommend", "CartPole-v1"], "psutil"),
+        (["completion", "bash"], "shtab"),
+    ],
 )
 def test_other_commands_name_a_missing_extra(argv: list[str], module: str, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -109,6 +114,7 @@ def test_without_a_plot_matplotlib_is_not_needed(
     [
         (["--game", "MsPackman"], ["unknown Atari game 'MsPackman'", "MsPacman"]),
         (["--game", "Pong-v17"], ["did you mean", "Pong"]),
+        (["--game", "qqqqqqqqqq"], ["unknown Atari game 'qqqqqqqqqq'. There are"]),
         (["--game", "CartPole-v1"], ["unknown Atari game"]),
         (["--method", "zstdd"], ["unknown compression method 'zstdd'", "did you mean"]),
         (["--method", "gzip/99"], ["99"]),
@@ -185,11 +191,12 @@ def test_wrong_numbers(option: str, value: str, capsys: pytest.CaptureFixture[st
         ("ms-pacman", "MsPacmanNoFrameskip-v4"),
         ("PongNoFrameskip-v4", "PongNoFrameskip-v4"),
         ("ALE/Pong-v5", "ALE/Pong-v5"),
+        ("ale_py:ALE/Pong-v5", "ALE/Pong-v5"),
     ],
 )
 def test_games_are_found(name: str, env_id: str) -> None:
     pytest.importorskip("ale_py")
-    from sb3_extra_buffers.cli.games import find_game
+    from sb3_extra_buffers.cli.environments import find_game
 
     assert find_game(name) == env_id
 
@@ -199,7 +206,7 @@ def test_games_are_found(name: str, env_id: str) -> None:
     [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (999_600, "1.00 MB"), (12_345_678, "12.3 MB"), (56.4e12, "56.4 TB")],
 )
 def test_bytes_are_readable(count: float, text: str) -> None:
-    from sb3_extra_buffers.cli.formatting import format_bytes
+    from sb3_extra_buffers._support import format_bytes
 
     assert format_bytes(count) == text
 

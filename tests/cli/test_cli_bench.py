@@ -18,11 +18,20 @@ from sb3_extra_buffers.cli.options import byte_count, times_as_long
 for module in ("matplotlib", "psutil", "rich"):
     pytest.importorskip(module)
 
-from sb3_extra_buffers.cli.bench.compare import Results, Source  # noqa: E402
-from sb3_extra_buffers.cli.measuring import Measured, batch_digest, make_buffer, measure  # noqa: E402
-from sb3_extra_buffers.cli.played import Played, play  # noqa: E402
+from sb3_extra_buffers.cli.measure import (  # noqa: E402
+    Measured,
+    Played,
+    Results,
+    Source,
+    batch_digest,
+    make_buffer,
+    measure,
+    measuring,
+    play,
+    replay_recording,
+)
 
-SB3 = Measured(None, 1000, 1000, 10.0, 10.0, 30.0, "a")
+SB3 = Measured(None, 1000, 5, 1000, 10.0, 10.0, 30.0, ["a"])
 
 
 def ignore(done: int) -> None:
@@ -107,12 +116,11 @@ def test_a_recording_needs_no_suffix(tmp_path: Path, monkeypatch: Any) -> None:
 
 @pytest.mark.usefixtures("in_this_process")
 def test_a_recording_is_shown_as_it_was(tmp_path: Path) -> None:
-    from sb3_extra_buffers.cli.played import replay_recording
     from sb3_extra_buffers.recording import load_recording
 
     path = tmp_path / "play.rec"
     record_spots(path)
-    played = replay_recording(path, 70, None, ignore)
+    played = replay_recording(path, 70, None, tmp_path, ignore)
     recording = load_recording(path)
     steps = list(played.replay())
     assert played.observation_space.shape == (3, 40, 40) and len(steps) == 70
@@ -148,15 +156,18 @@ def test_mistakes(argv: list[str], words: list[str], tmp_path: Path, monkeypatch
 
 
 def results(**changes: Any) -> Results:
-    ours = [replace(SB3, method=name, memory_bytes=10 * n, digest="a") for n, name in enumerate(("delta", "gzip"), start=1)]
+    ours = [
+        replace(SB3, method=name, memory_bytes=10 * n, sample_digests=["a"])
+        for n, name in enumerate(("delta", "gzip"), start=1)
+    ]
     found = Results(Source(Environments("CartPole-v1", 4)), 100, 2 * 100, ("Box", "Discrete"), SB3, ours)
     return replace(found, **changes)
 
 
 def test_a_wrong_sample_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    wrong = results(ours=[replace(SB3, method="delta"), replace(SB3, method="gzip", digest="b")])
+    wrong = results(ours=[replace(SB3, method="delta"), replace(SB3, method="gzip", sample_digests=["b"])])
     assert results().all_identical and not wrong.all_identical
-    monkeypatch.setattr("sb3_extra_buffers.cli.bench.compare.compare", lambda *_: (wrong, None))
+    monkeypatch.setattr("sb3_extra_buffers.cli.measure.compare", lambda *_: wrong)
     assert main(["bench", "CartPole-v1", "--output", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
     assert shown.count("DIFFERENT") == 1 and "Please report" in shown and "nothing to gain" in shown
@@ -164,8 +175,8 @@ def test_a_wrong_sample_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def spots(in_this_process: None) -> Played:
-    return play(Environments("cli_envs:Spots-dict-v0", 2), 40, ignore)
+def spots(in_this_process: None, tmp_path: Path) -> Played:
+    return play(Environments("cli_envs:Spots-dict-v0", 2), 40, tmp_path, ignore)
 
 
 def test_what_is_measured_is_what_was_played(spots: Played) -> None:
@@ -176,8 +187,8 @@ def test_what_is_measured_is_what_was_played(spots: Played) -> None:
     for before, after in pairwise(steps):
         if not before.done.any():
             assert np.array_equal(before.next_obs["camera"], after.obs["camera"])
-    figures = [measure(spots, method, ignore) for method in (None, "gzip/1")]
-    assert figures[0].digest == figures[1].digest and figures[1].stored_bytes < figures[0].stored_bytes
+    figures = [measure(spots, method, 20, ignore) for method in (None, "gzip/1")]
+    assert figures[0].sample_digests == figures[1].sample_digests and figures[1].stored_bytes < figures[0].stored_bytes
     assert min(figures[1].add_us, figures[1].add_full_us, figures[1].sample_us) > 0
     # The digest sees every field.
     buffers = [make_buffer(spots, 40, None) for _ in range(2)]
@@ -224,36 +235,47 @@ def test_factors() -> None:
             times_as_long(text)
 
 
+def test_a_turn_is_short(spots: Played) -> None:
+    """Whenever measuring yields, another buffer has its turn: a machine that is busy for a while is busy for all of them."""
+    turns = list(measuring(spots, "gzip/1", batches=10))
+    assert turns == sorted(turns) and turns[-1] == 50 * 2
+    assert max(after - before for before, after in pairwise(turns)) <= 16 * 2, "rows"
+    assert turns.count(100) >= 200 / 5, "samples"
+
+
 PICTURES = [
     [("delta", 2.85e6, 15, 159), ("delta-zstd", 2.77e6, 14, 1003), ("zstd-3", 5.39e6, 68, 6131), ("gzip1", 5e6, 207, 75_090)],
     [("delta", 118e6, 9_999, 234), ("rle-jit", 61e6, 75, 42)],
     [("a-method-with-a-long-name/-100", 1e3, 1e6, 1e7)],
+    [("delta", 119_000_000, 75, 234)],
 ]
 
 
 @pytest.mark.parametrize("rows", PICTURES)
-def test_figures_in_the_picture_cross_no_line_and_have_one_unit(rows: list[tuple[str, float, float, float]]) -> None:
+@pytest.mark.parametrize("other_cores", [0.0, 1000.0])
+def test_each_number_is_beside_its_bar(rows: list[tuple[str, float, float, float]], other_cores: float) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    from sb3_extra_buffers.cli.bench.plot import make_figure
+    from sb3_extra_buffers.cli.plot import make_figure
 
     sb3 = replace(SB3, memory_bytes=119_000_000, add_full_us=75.0, sample_us=234.0)
     ours = [
         replace(sb3, method=name, memory_bytes=int(memory), add_full_us=add, sample_us=sample)
         for name, memory, add, sample in rows
     ]
-    figure = make_figure(results(sb3=sb3, ours=ours))
+    figure = make_figure(results(sb3=sb3, ours=ours, other_cores=other_cores), "A note.")
     FigureCanvasAgg(figure).draw()
-    charts = figure.axes
-    assert len(charts) == 3
-    for number, chart in enumerate(charts):
-        values, ratios = chart.texts[::2], chart.texts[1::2]
-        assert len(values) == len(ratios) == len(rows)
-        unit = chart.get_title("left").rstrip(")").split()[-1]
-        assert {text.get_text().split()[1] for text in values} == {unit}
-        assert all(text.get_text().endswith("x") for text in ratios)
-        right = charts[number + 1].get_window_extent().x0 if number < 2 else figure.bbox.x1
-        for value, ratio in zip(values, ratios, strict=True):
-            assert chart.get_window_extent().x1 < value.get_window_extent().x0
-            assert value.get_window_extent().x1 < ratio.get_window_extent().x0
-            assert ratio.get_window_extent().x1 <= right
+    assert len(figure.axes) == 3
+    below = figure._supxlabel.get_window_extent()  # type: ignore[attr-defined]
+    assert ("busy" in figure._supxlabel.get_text()) == (other_cores > 0)  # type: ignore[attr-defined]
+    for number, chart in enumerate(figure.axes):
+        assert len(chart.texts) == len(chart.patches) == len(rows) + 1
+        assert len({text.get_text().split()[1] for text in chart.texts}) == 1, "one unit"
+        assert chart.get_window_extent().y0 > below.y1
+        right = figure.axes[number + 1].get_window_extent().x0 if number < 2 else figure.bbox.x1
+        for text, bar in zip(chart.texts, chart.patches, strict=True):
+            box, its_bar = text.get_window_extent(), bar.get_window_extent()
+            assert its_bar.x1 < box.x0 < its_bar.x1 + 20 and box.x1 <= right, text.get_text()
+            assert its_bar.y0 < (box.y0 + box.y1) / 2 < its_bar.y1
+    title = figure._suptitle.get_text()  # type: ignore[attr-defined]
+    assert title.startswith("CartPole-v1, 100 transitions") and ("of the memory of SB3's" in title) == (len(rows) == 1)

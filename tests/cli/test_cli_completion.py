@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("shtab")
+
 from sb3_extra_buffers.cli import main
 
 
@@ -26,6 +28,8 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("sb3-extra-buffers recommend Pong --algorithm P", {"PPO"}),
         ("sb3-extra-buffers completion ", {"bash", "zsh", "fish"}),
         ("sb3-extra-buffers inspect so", {"some.rec"}),
+        ("sb3-extra-buffers convert some.rec so", {"some.rec"}),
+        ("sb3-extra-buffers record Pong --model so", {"some.rec"}),
     ],
 )
 def test_bash(line: str, expected: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,11 +42,10 @@ COMP_LINE={line!r}
 read -ra COMP_WORDS <<< "$COMP_LINE"
 [[ "$COMP_LINE" == *" " ]] && COMP_WORDS+=("")
 COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
-_sb3_extra_buffers
+_shtab_sb3_extra_buffers
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "-F _sb3_extra_buffers sb3-extra-buffers" in done.stderr
     assert set(done.stdout.split()) >= expected
     assert set(done.stdout.split()) <= expected | {"--help", "--version"}
 

@@ -9,28 +9,19 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.cli import main
-from sb3_extra_buffers.cli.children import Call
-from sb3_extra_buffers.cli.demo.command import run_plan
-from sb3_extra_buffers.cli.demo.figures import Comparison, Filling, Plan, Training
-from sb3_extra_buffers.cli.demo.tasks import fill
-from sb3_extra_buffers.cli.load import Load, busy_warning
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 for module in ("ale_py", "cv2", "matplotlib", "psutil", "rich"):
     pytest.importorskip(module)
 
-SMALL = Plan(env_id="PongNoFrameskip-v4", n_envs=2, rows=16, train_steps=32, seed=3, method="gzip")
-
-SB3_RESULTS: dict[Any, Any] = {}
+from sb3_extra_buffers.cli.demo import Comparison, Plan, Training  # noqa: E402
+from sb3_extra_buffers.cli.measure import Load, Measured, Results, Source, busy_warning  # noqa: E402
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -38,23 +29,6 @@ def png_size(path: Path) -> tuple[int, int]:
     assert head[:8] == b"\x89PNG\r\n\x1a\n" and head[12:16] == b"IHDR"
     width, height = struct.unpack(">II", head[16:])
     return width, height
-
-
-@pytest.fixture
-def sb3_done_once(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spares a test SB3's side when that was done already."""
-
-    def run(call: Call) -> Any:
-        if call.args[1] is not ReplayBuffer:
-            return call.task(*call.args, call.report)
-        if call.task not in SB3_RESULTS:
-            SB3_RESULTS[call.task] = call.task(*call.args, call.report)
-        return SB3_RESULTS[call.task]
-
-    def run_all(*calls: Call, in_turns: bool) -> list[Any]:
-        return [run(call) for call in calls]
-
-    monkeypatch.setattr("sb3_extra_buffers.cli.children.run_in_children", run_all)
 
 
 def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +46,7 @@ def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
         "sample(32)",
     ):
         assert words in shown.out
-    assert shown.out.count("identical") == 3 and "DIFFERENT" not in shown.out
+    assert shown.out.count("identical") == 2 and "DIFFERENT" not in shown.out
     assert "transitions of Pong in SB3's buffer" in " ".join(shown.out.split())
     assert str(output / "demo.png") in shown.out and str(output / "demo.json") in shown.out
     assert "recommend Pong" in shown.out and "bench Pong" in shown.out and "view Pong.rec" in shown.out
@@ -80,7 +54,7 @@ def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert shown.err and all(line.startswith("[") for line in shown.err.splitlines()), shown.err
     # The two sides take turns: no time is given as if it were that of one.
     ends = [line for line in shown.err.splitlines() if "done in" in line]
-    assert len(ends) == 2 and all("SB3's buffer and ours" in line for line in ends), ends
+    assert len(ends) == 3 and all("SB3's buffer and ours" in line for line in ends[1:]), ends
 
     # One size, whatever is counted: not that of both sides, nor of what is played beyond it.
     everything = shown.out + shown.err
@@ -90,18 +64,17 @@ def test_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     figures = json.loads((output / "demo.json").read_text(encoding="utf-8"))
     assert figures["plan"]["transitions"] == 400 and figures["other_cores"] >= 0
     outcome = figures["outcome"]
-    assert all(outcome[f"{what}_identical"] for what in ("transitions", "samples", "weights"))
+    assert all(outcome[f"{what}_identical"] for what in ("samples", "weights"))
     theirs, ours = figures["sb3"]["filling"], figures["compressed"]["filling"]
     assert 0 < ours["memory_bytes"] < theirs["memory_bytes"]
     assert outcome["memory_ratio"] == pytest.approx(ours["memory_bytes"] / theirs["memory_bytes"])
     # SB3 keeps obs and next_obs raw; the process cannot have grown by less.
     assert theirs["memory_bytes"] > 0.95 * 400 * 2 * 4 * 84 * 84
     for side in (theirs, ours):
-        assert min(side["add_filling_us"], side["add_full_us"], side["sample_us"]) > 0
-        assert side["memory_history"][0] == [0, 0] and side["memory_history"][-1][0] == 500
+        assert min(side["add_us"], side["add_full_us"], side["sample_us"]) > 0 and len(side["sample_digests"]) == 100
     assert figures["sb3"]["training"]["updates"] > 0 and figures["sb3"]["training"]["changed"] > 0
     width, height = png_size(output / "demo.png")
-    assert width > 1000 and height > 500 and (output / "demo.png").stat().st_size > 20_000
+    assert width > 1000 and height > 300 and (output / "demo.png").stat().st_size > 20_000
 
 
 class OneBitOff(CompressedReplayBuffer):
@@ -120,57 +93,47 @@ class OneRewardOff(CompressedReplayBuffer):
         super().add(obs, next_obs, action, reward + (self.pos == 0), *args, **kwargs)
 
 
-@pytest.mark.usefixtures("sb3_done_once")
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("wrong", [OneBitOff, OneRewardOff])
-def test_a_wrong_buffer_is_found_out(wrong: type[ReplayBuffer], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_plan(SMALL, tmp_path, wrong, plot=False) == 1
+def test_a_wrong_buffer_is_found_out(wrong: Any, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    from sb3_extra_buffers.cli import measure
+
+    monkeypatch.setitem(measure._CLASSES, (False, False, False), wrong)
+    monkeypatch.setattr("sb3_extra_buffers.compressed.CompressedReplayBuffer", wrong)
+    options = ["--size", "64", "--n-envs", "2", "--train-steps", "64", "--seed", "3", "--method", "gzip", "--no-plot"]
+    assert main(["demo", "--game", "Pong", *options, "--output", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
-    assert shown.count("DIFFERENT") == 2 and shown.count("identical") == 1
+    assert shown.count("DIFFERENT") == 2 and "identical" not in shown
     assert "Please report" in shown
     outcome = json.loads((tmp_path / "demo.json").read_text(encoding="utf-8"))["outcome"]
-    assert outcome["transitions_identical"]
     assert not outcome["samples_identical"] and not outcome["weights_identical"]
     assert not (tmp_path / "demo.png").exists()
 
 
+PLAN = Plan("PongNoFrameskip-v4", 2, 32, 32, 3, "gzip")
+
+
 def comparison() -> Comparison:
-    filling = Filling("game", 0, 1000, [(0, 0), (64, 1000), (80, 1000)], 1.0, 1.0, 1.0, ["a", "b"])
+    sb3 = Measured(None, 1000, 5, 1000, 1.0, 1.0, 1.0, ["a", "b"])
+    ours = replace(sb3, method="gzip", memory_bytes=10)
     training = Training({"weight": "a", "bias": "b"}, changed=2, updates=9, seconds=1.0)
-    return Comparison(SMALL, filling, replace(filling, memory_bytes=10), training, training)
+    filling = Results(Source(PLAN.environments), 32, 2 * 4 * 84 * 84, ("Box", "Discrete"), sb3, [ours])
+    return Comparison(PLAN, filling, training, training)
 
 
 def test_each_difference_counts() -> None:
     same = comparison()
     assert same.all_identical and same.memory_ratio == 0.01
-    our_filling, our_training = same.our_filling, same.our_training
+    filling, training = same.filling, same.our_training
     different = [
-        replace(same, our_filling=replace(our_filling, played_digest="other")),
-        replace(same, our_filling=replace(our_filling, sample_digests=["a", "c"])),
-        replace(same, our_training=replace(our_training, parameter_digests={"weight": "a", "bias": "c"})),
-        replace(same, our_training=replace(our_training, parameter_digests={"weight": "a"})),
-        replace(same, our_training=replace(our_training, parameter_digests={"weight": "a", "bias": "b", "more": "c"})),
+        replace(same, filling=replace(filling, ours=[replace(filling.ours[0], sample_digests=["a", "c"])])),
+        replace(same, our_training=replace(training, parameter_digests={"weight": "a", "bias": "c"})),
+        replace(same, our_training=replace(training, parameter_digests={"weight": "a"})),
+        replace(same, our_training=replace(training, parameter_digests={"weight": "a", "bias": "b", "more": "c"})),
         # Weights that training never touched are equal without any merit of the buffer.
         replace(same, sb3_training=replace(same.sb3_training, changed=0)),
     ]
     assert not any(case.all_identical for case in different)
-
-
-class Counted(ReplayBuffer):
-    """Counts what is sampled."""
-
-    samples = 0
-
-    def sample(self, *args: Any, **kwargs: Any) -> Any:
-        Counted.samples += 1
-        return super().sample(*args, **kwargs)
-
-
-def test_samples_are_timed_by_turns() -> None:
-    """A machine that is busy for a while is then busy for both sides: whenever something is reported, the turn may change."""
-    at: list[int] = []
-    fill(SMALL, Counted, {}, lambda done: at.append(Counted.samples))
-    timed = [after - before for before, after in pairwise(at) if after > 150]
-    assert sum(timed) >= 100 and max(timed) <= 10
 
 
 @pytest.mark.parametrize(("cores", "used", "busy"), [(2, 1.7, True), (2, 0.2, False), (16, 1.7, False), (1, 0.9, True)])
@@ -213,16 +176,6 @@ def test_the_smallest_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     assert "64 transitions" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("ratio", [0.1, 0.97, 3.0])
-def test_any_figures_can_be_drawn(ratio: float, tmp_path: Path) -> None:
-    from sb3_extra_buffers.cli.demo.plot import draw
-
-    figures = comparison()
-    slower = replace(figures.our_filling, add_full_us=ratio)
-    draw(replace(figures, our_filling=slower), tmp_path / "plot.png")
-    assert np.prod(png_size(tmp_path / "plot.png")) > 500_000
-
-
 @pytest.mark.skipif(os.name == "nt", reason="process groups and SIGINT of POSIX")
 def test_ctrl_c_ends_parent_and_child(tmp_path: Path) -> None:
     import psutil
@@ -240,15 +193,15 @@ def test_ctrl_c_ends_parent_and_child(tmp_path: Path) -> None:
     try:
         assert demo.stderr is not None
         assert "Play Pong" in demo.stderr.readline()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not (children := psutil.Process(demo.pid).children(recursive=True)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.killpg(demo.pid, signal.SIGINT)
-        _, errors = demo.communicate(timeout=60)
+        _, errors = demo.communicate(timeout=600)
     finally:
         demo.kill()
     assert demo.returncode == 130
     assert errors.strip().endswith("interrupted") and "Traceback" not in errors
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=300)
     assert alive == []

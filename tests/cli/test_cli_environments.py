@@ -100,7 +100,7 @@ def test_a_module_in_the_current_folder_is_found(command: list[str], tmp_path: P
         cwd=here,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path(sb3_extra_buffers.__file__).parents[1])},
     )

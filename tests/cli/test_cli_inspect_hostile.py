@@ -26,8 +26,7 @@ from stable_baselines3.common.save_util import json_to_data
 from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
 
 from sb3_extra_buffers.cli import main
-from sb3_extra_buffers.cli.inspect_file.pickles import read_source
-from sb3_extra_buffers.cli.inspect_file.values import source_of
+from sb3_extra_buffers.cli.inspect.pickles import read_pickle
 from sb3_extra_buffers.recording import RecordBuffer
 
 HERE = __name__.encode()
@@ -178,14 +177,11 @@ SUSPICIOUS = {
     "attributes of a class are set": b"\x80\x02" + BUFFER + b"N}" + text("size") + BOX + b"s\x86b.",
     "a name that is computed": b"\x80\x04" + named("_codecs", "encode") + text("os") + text("latin1") + b"\x86R" + text("x")
     + b"\x93.",
-    "another encoding": b"\x80\x04" + named("_codecs", "encode") + text("os") + text("rot13") + b"\x86R.",
     "a key": b"\x80\x02" + text("x") + b"Q.",
     "a key as text": b"Px\n.",
     "an attribute that Python calls": b"\x80\x02" + BOX + b")\x81}" + text("__setstate__") + BOX + b"sb.",
     "an attribute that is called": b"\x80\x02" + BOX + b")\x81}" + text("append") + BOX + b"sbNa.",
     "an attribute whose name is computed": b"\x80\x02" + BOX + b")\x81}" + b"NNsb.",
-    "a function that is handed on": b"\x80\x02" + BOX + b")\x81}" + text("to") + b"cbuiltins\ngetattr\nsb.",
-    "a function alone": b"ccopyreg\n_reconstructor\n.",
     "what a call gives is called": b"\x80\x02ctorch\ndevice\n" + text("cpu") + b"\x85R)R.",
     "arguments that are an object": b"\x80\x02ctorch\ndevice\n" + BOX + b")\x81R.",
     "numbers taken for objects": b"\x80\x02cnumpy\ndtype\n" + text("O8") + b"\x89\x88\x87R(K\x03" + text("|")
@@ -193,9 +189,7 @@ SUSPICIOUS = {
     "objects taken for numbers": b"\x80\x02cnumpy\ndtype\n" + text("f8") + b"\x89\x88\x87R(K\x03" + text("|")
     + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x3ftb.",
     "an unknown class": pickle.dumps(Path("x")),
-    "a constructor with arguments": b"\x80\x02" + BUFFER + b"K\x01\x85R.",
     "something after the end": pickle.dumps(None) + b"x",
-    "a class that is not what it says": b"\x80\x02ccopyreg\n_reconstructor\n" + BOX + b"cbuiltins\nlist\nN\x87R.",
 }  # fmt: skip
 
 
@@ -317,5 +311,5 @@ def test_parameters_that_are_damaged(data: bytes, tmp_path: Path, capsys: Any) -
 def test_pickles_that_do_nothing_unusual_are_not_suspected() -> None:
     for value in (None, [1, 2.5, "x", b"y", (True, None)], {"a": {1, 2}, "b": frozenset([3])}, np.arange(5), np.float32(2)):
         for protocol in range(6):
-            contents = read_source(source_of(pickle.dumps(value, protocol=protocol)))
+            contents = read_pickle(io.BytesIO(pickle.dumps(value, protocol=protocol)))
             assert contents.foreign == [] and contents.damage is None and contents.unread == 0

@@ -19,10 +19,8 @@ from sb3_extra_buffers.cli.errors import CommandError, UsageError
 for module in ("psutil", "rich"):
     pytest.importorskip(module)
 
-from sb3_extra_buffers.cli.measuring import Measured, by_turns  # noqa: E402
-from sb3_extra_buffers.cli.memory import container_bytes, machine_bytes  # noqa: E402
-from sb3_extra_buffers.cli.played import play  # noqa: E402
-from sb3_extra_buffers.cli.recommend.choice import (  # noqa: E402
+from sb3_extra_buffers._support import container_bytes, machine_bytes  # noqa: E402
+from sb3_extra_buffers.cli.choice import (  # noqa: E402
     Candidate,
     Limits,
     TrainingStep,
@@ -32,8 +30,9 @@ from sb3_extra_buffers.cli.recommend.choice import (  # noqa: E402
     score,
     what_would_change_it,
 )
-from sb3_extra_buffers.cli.recommend.script import choose_algorithm, write_script  # noqa: E402
-from sb3_extra_buffers.cli.recommend.training import measure_beside_training  # noqa: E402
+from sb3_extra_buffers.cli.measure import Measured, by_turns, play  # noqa: E402
+from sb3_extra_buffers.cli.recommend import choose_algorithm, write_script  # noqa: E402
+from sb3_extra_buffers.cli.training_step import measure_beside_training  # noqa: E402
 
 GB = 10**9
 SIZE = 100_000
@@ -70,7 +69,7 @@ def ignore(done: int) -> None:
 
 
 def figures_of(table: dict[Any, tuple[float, float, float]]) -> list[Measured]:
-    return [Measured(name, 1, int(size), add, add, sample, "") for name, (size, add, sample) in table.items()]
+    return [Measured(name, 1, 1, int(size), add, add, sample) for name, (size, add, sample) in table.items()]
 
 
 def among(table: dict[Any, tuple[float, float, float]], step: TrainingStep = DQN_STEP, size: int = SIZE) -> list[Candidate]:
@@ -181,10 +180,10 @@ def test_work_is_done_by_turns() -> None:
     def work(name: str, times: int) -> Any:
         for _ in range(times):
             done.append(name)
-            yield
+            yield len(done)
         return name.upper()
 
-    assert by_turns([work("a", 3), work("b", 1), work("c", 2)]) == ["A", "B", "C"]
+    assert by_turns([work("a", 3), work("b", 1), work("c", 2)], ignore) == ["A", "B", "C"]
     assert "".join(done) == "abcaca"
 
 
@@ -200,14 +199,14 @@ def test_work_is_done_by_turns() -> None:
         ("CartPole-v1", "DQN", 4.0),
     ],
 )
-def test_a_training_step_is_measured(env_id: str, algorithm: str, adds: float) -> None:
-    played = play(Environments(env_id, 2), 40, ignore)
+def test_a_training_step_is_measured(env_id: str, algorithm: str, adds: float, tmp_path: Path) -> None:
+    played = play(Environments(env_id, 2), 40, tmp_path, ignore)
     reports: list[int] = []
     start = time.perf_counter()
     step, figures = measure_beside_training(played, [None, "gzip/1"], algorithm, reports.append)
     assert (step.algorithm, step.adds) == (algorithm, adds)
     assert 50 < step.update_us < 1e6 * (time.perf_counter() - start) and 0 < step.play_us < 1e6
-    assert [each.method for each in figures] == [None, "gzip/1"] and figures[0].digest == figures[1].digest
+    assert [each.method for each in figures] == [None, "gzip/1"] and figures[0].sample_digests == figures[1].sample_digests
     assert reports == sorted(reports) and reports[-1] == 2 * 50 * 2
     picture = 40 * 40 * 3 + (4 if "dict" in env_id else 0) if "Spots" in env_id else 16
     kept = 1 if algorithm in ("PPO", "A2C") else 2  # SB3's rollouts hold an observation once
@@ -256,8 +255,8 @@ SCRIPTS = [
 
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(("env_id", "algorithm", "buffer", "stack"), SCRIPTS)
-def test_scripts_run(env_id: str, algorithm: str, buffer: str, stack: int) -> None:
-    played = play(Environments(env_id, 2, stack), 4, ignore)
+def test_scripts_run(env_id: str, algorithm: str, buffer: str, stack: int, tmp_path: Path) -> None:
+    played = play(Environments(env_id, 2, stack), 4, tmp_path, ignore)
     assert choose_algorithm(algorithm, played.action_space) == algorithm
     script = write_script(Environments(env_id, 2, stack), played.observation_space, algorithm, "gzip/1", 64)
     assert buffer in script and script.endswith("model.learn(total_timesteps=10_000)\n")
@@ -272,10 +271,10 @@ def test_scripts_run(env_id: str, algorithm: str, buffer: str, stack: int) -> No
     ("env_id", "rgb"),
     [("ALE/Pong-v5", False), ("ale_py:ALE/Pong-v5", False), ("PongNoFrameskip-v4", True), ("ALE/Pong-v5", True)],
 )
-def test_scripts_play_what_was_measured(env_id: str, rgb: bool) -> None:
+def test_scripts_play_what_was_measured(env_id: str, rgb: bool, tmp_path: Path) -> None:
     pytest.importorskip("ale_py")
     wanted = Environments(find_environment(env_id), 1, None if rgb else 4, rgb=rgb)
-    played = play(wanted, 2, ignore)
+    played = play(wanted, 2, tmp_path, ignore)
     script = write_script(wanted, played.observation_space, "DQN", "gzip/1", 64)
     space: dict[str, Any] = {}
     exec(script.replace("model.learn(", "(lambda **_: None)("), space)
@@ -309,7 +308,7 @@ def test_recommend_from_end_to_end(tmp_path: Path, capfd: pytest.CaptureFixture[
     path = tmp_path / "train.py"
     # As a user runs it, but for its length.
     path.write_text(script.replace("10_000", "150"), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -105,6 +105,18 @@ def test_the_algorithm_of_a_model_is_found(algorithm: Any, tmp_path: Path) -> No
     assert guess_algorithm(tmp_path / "model.zip") == algorithm.__name__
 
 
+@pytest.mark.parametrize("name", ["QRDQN", "TRPO", "MaskablePPO", "RecurrentPPO", "TQC"])
+def test_models_of_sb3_contrib_play(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    contrib = pytest.importorskip("sb3_contrib")
+    env_id = "Pendulum-v1" if name == "TQC" else "CartPole-v1"
+    policy = "MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy"
+    path = tmp_path / "model.zip"
+    getattr(contrib, name)(policy, env_id, device="cpu").save(path)
+    assert guess_algorithm(path) == name
+    options = ["--model", str(path), "--frames", "none", "--steps", "5", "--output", str(tmp_path / "play.rec")]
+    assert main(["record", env_id, *options, *(["--algorithm", name.lower()] if name == "TRPO" else [])]) == 0
+
+
 def test_what_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a model saved by SB3"):
         guess_algorithm(Path(__file__))
@@ -210,6 +222,14 @@ def test_minari(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     assert np.array_equal(episode.observations[:20], recording.episode(0).frames)
 
 
+def test_pickles_are_mentioned_only_where_there_is_one(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert record("--frames", "observation", "-o", "play.rec") == 0
+    capsys.readouterr()
+    assert main(["convert", "play.rec", "play.npz", "--allow-pickle"]) == 0
+    assert "pickle" not in capsys.readouterr().err
+
+
 def test_minari_replaces_by_force(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
@@ -259,12 +279,12 @@ def interrupt_when(ready: Any, argv: list[str], folder: Path) -> tuple[int, str]
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not ready(process):
             assert time.monotonic() < deadline and process.poll() is None, "it was done, or never began"
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
     finally:
         process.kill()
     return process.returncode, errors

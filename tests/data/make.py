@@ -3,8 +3,9 @@ Write the files of this folder: chunks and pickled buffers, as this version writ
 
     python tests/data/make.py
 
-Each version of a format keeps its files for good, and newer code has to read them. So run this once a format's version was
-raised, and leave the folders of older versions alone. ``tests/storage/test_old_files.py`` reads all of them.
+Each version of a format keeps its files, and newer code has to read the chunks, and the pickles of released versions. So run
+this once a format's version was raised, and leave the folders of older versions alone. ``tests/storage/test_old_files.py``
+reads all of them.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def test_nothing_is_read_before_it_is_needed(tmp_path: Path) -> None:
     ours, theirs, _ = pair("images", 4096, 1, 4000)
     ours.save(tmp_path / "buffer")
     body = unpack_manifest((tmp_path / "buffer" / MANIFEST).read_bytes(), "manifest")
-    name, first, rows, _ = body["frames"][0]["chunks"][1]
+    name, _, first, rows = body["frames"][0]["spans"][1]
     pack, offset, size, _ = body["parts"][name]
     path = tmp_path / "buffer" / body["packs"][pack]
     data = bytearray(path.read_bytes())
@@ -301,7 +301,7 @@ def test_nothing_is_read_before_it_is_needed(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path / "buffer")
     assert_same(dataset[:first], cells_of(theirs, np.arange(first)))
     assert_same(dataset[first + rows :], cells_of(theirs, np.arange(first + rows, 4000)))
-    with pytest.raises(StorageError, match=r"checksum of frames0-0-\d+-\w+ is wrong.*repair=True"):
+    with pytest.raises(StorageError, match=r"checksum of frames0-\d+-\w+ is wrong.*repair=True"):
         dataset[first]
     with pytest.raises(StorageError, match="checksum"):
         dataset.verify()

@@ -23,7 +23,8 @@ _HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "h
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody else has a cluster now; workers of Ray's find the environments of these tests."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    known = filter(None, [os.environ.get("PYTHONPATH")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *known]))
     with open(Path(tempfile.gettempdir()) / f"sb3xb-ray-tests-{os.getuid()}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numbered_lanes import RUN, Player, check_values, make_schema
-from unreliable import Network
+from network import Network
+from numbered_envs import RUN, Player, check_values, make_schema
 
+from sb3_extra_buffers.distributed.blocks import MissingError
 from sb3_extra_buffers.distributed.client import Client, pack_indices, unpack_indices
-from sb3_extra_buffers.distributed.errors import MissingError
 from sb3_extra_buffers.distributed.shard import Shard
 
 SCHEMA = make_schema(2, 16)
@@ -20,11 +22,11 @@ def make_client(blocks: tuple[int, ...], alpha: float | None = None, prefetch: i
     """As many shards, with so many blocks each."""
     network = Network([Shard(SCHEMA, 640, RUN, number, alpha=alpha, seed=5) for number in range(len(blocks))])
     network.on_wait = network.run
-    client = Client(network, SCHEMA, len(blocks), prefetch, timeout=1.0, seed=0, now=network.now)
+    client = Client(network, network.handles, SCHEMA, prefetch, timeout=1.0, seed=0, now=network.now)
     for number, shard in enumerate(network.shards):
         player = Player(SCHEMA, number)
         for _ in range(blocks[number]):
-            shard.add(player.block())
+            shard.add(tuple(player.block()))
         client.weigh(number, 0, shard.drawer.total(shard.size))
     return network, client
 
@@ -48,10 +50,10 @@ def test_batches_were_played(calls: list[tuple[int, str]], coded: bool) -> None:
         which = place % 3
         if event == "kill":
             incarnations[which] += 1
-            network.shards[which] = Shard(SCHEMA, 640, RUN, which, incarnations[which])
-            network.shards[which].add(players[which].block())
+            network.replace(which, Shard(SCHEMA, 640, RUN, which, incarnations[which]))
+            network.shards[which].add(tuple(players[which].block()))
         elif event == "add":
-            network.shards[which].add(players[which].block())
+            network.shards[which].add(tuple(players[which].block()))
         elif event == "drop":
             network.drop(place)
         try:
@@ -70,9 +72,14 @@ def test_shards_are_drawn_by_their_share() -> None:
 
 def test_batches_are_asked_for_ahead() -> None:
     network, client = make_client((1,), prefetch=4)
-    submitted = []
+    submitted: list[tuple[Any, ...]] = []
     submit = network.submit
-    network.submit = lambda *args: submitted.append(args) or submit(*args)  # type: ignore[method-assign, func-returns-value]
+
+    def note(handle: Any, call: str, args: tuple[Any, ...]) -> int:
+        submitted.append((handle.shard.number, call, *args))
+        return submit(handle, call, args)
+
+    network.submit = note  # type: ignore[method-assign]
     for _ in range(8):
         client.sample(2)
     assert submitted == [(0, "sample", 2, 4, False)] * 4  # two were used up, two are under way
@@ -123,8 +130,7 @@ def test_a_shard_is_lost_once() -> None:
     client._size = 2
     client._ask()
     assert len(network.calls) == 2
-    network.shards[0] = Shard(SCHEMA, 640, RUN, 0, 1)
-    network.shards[0].add(Player(SCHEMA).block())
+    network.replace(0, Shard(SCHEMA, 640, RUN, 0, 1)).shard.add(tuple(Player(SCHEMA).block()))
     lost = []
 
     def replace(shard: int) -> None:
@@ -138,18 +144,19 @@ def test_a_shard_is_lost_once() -> None:
 
 
 def test_who_does_not_answer_is_named() -> None:
-    network, client = make_client((1, 0))
-    network.on_wait = lambda: None
-    lost = []
-    client.on_lost = lost.append
-    with pytest.raises(MissingError, match=r"shards \[0\] have not answered within 1 s"):
-        client.sample(2)
-    assert lost == [0]
-    network, client = make_client((0, 0))
+    lost: list[int] = []
 
-    def pass_time(_: int) -> None:
+    def pass_time(shard: int = -1) -> None:
         network.time += 0.6
+        lost.extend([shard] * (shard >= 0))
 
-    client.on_lost = pass_time
-    with pytest.raises(MissingError, match="no shard has any transitions"):
+    for blocks, what in (((1, 0), r"no shard has any transitions; shards \[0\] have not"), ((0, 0), "no shard has any")):
+        network, client = make_client(blocks)
+        network.on_wait, client.on_lost = pass_time, pass_time
+        with pytest.raises(MissingError, match=what):
+            client.sample(2)
+    assert set(lost) == {0}
+    network, client = make_client((1, 1))  # they are replaced, and never answer
+    network.on_wait, client.on_lost = pass_time, lambda shard: client.weigh(shard, 0, 32.0)
+    with pytest.raises(MissingError, match=r"shards \[.*\] have not answered within 1 s"):
         client.sample(2)

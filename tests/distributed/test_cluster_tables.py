@@ -13,6 +13,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 pytest.importorskip("rich")
 sys.path.insert(0, str(BENCHMARKS))
 try:
+    import cluster_thousand
     from kit import cluster_tables
 finally:
     sys.path.remove(str(BENCHMARKS))
@@ -49,3 +50,16 @@ def test_the_arithmetic_of_a_large_fleet() -> None:
     said = cluster_tables.arithmetic({"rows": {"mspacman": {"64x4": {"held": 240.0, "wire": 120.0, "shard_us": 8.0}}}})
     for part in ("240 bytes are 240 GB", "5 machines of 64 GB", "64 shards of 3.8 GB", "100,000", "12 MB", "0.8 cores"):
         assert part in said
+
+
+def test_a_thousand_collectors_stay_within_the_lead() -> None:
+    """The classes of collectors and shards, in a time of their own; failures included."""
+    rows = {}
+    for name, failures in (("undisturbed", False), ("failures", True)):
+        about = {"collectors": 1000, "shards": 64, "transitions": 20_000, "allowed_lead": cluster_thousand.MAX_LEAD}
+        rows[name] = {**about, **cluster_thousand.World(20_000, failures, 2.0, seed=1).run()}
+        assert rows[name]["max_lead"] <= cluster_thousand.MAX_LEAD + cluster_thousand.SHARDS * cluster_thousand.STEPS
+        assert rows[name]["max_lead"] > 0.9 * cluster_thousand.MAX_LEAD
+        assert (rows[name]["shards_failed"] == 1) == (rows[name]["lost"] > 0) == failures
+    said = cluster_tables.thousand({"rows": rows})
+    assert "| shards that failed | 0 | 1 |" in said and "1,000 collectors, 64 shards, 20,000 transitions" in said

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.envs import SimpleMultiObsEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize, VecTransposeImage
 
 import sb3_extra_buffers
 from sb3_extra_buffers import CompressedHerReplayBuffer, CompressedReplayBuffer, CompressedRolloutBuffer
@@ -173,3 +177,109 @@ def test_what_others_make_of_our_buffers_is_theirs_to_say() -> None:
     assert Smaller(IMAGE, alpha=0.5).alpha == 0.5
     with pytest.raises(TypeError, match="did you mean 'alpha'"):
         Smaller(IMAGE, alfa=0.5)
+
+
+def replay(space: Any = IMAGE, size: Any = 20, **options: Any) -> CompressedReplayBuffer:
+    return CompressedReplayBuffer(size, space, spaces.Discrete(2), "cpu", **options)
+
+
+@pytest.mark.parametrize("size", [0, -5])
+@pytest.mark.parametrize("buffer_class", [CompressedReplayBuffer, CompressedRolloutBuffer])
+def test_a_size_that_is_none(buffer_class: Any, size: int) -> None:
+    with pytest.raises(ValueError, match=f"buffer_size must be at least 1, got {size}"):
+        buffer_class(size, IMAGE, spaces.Discrete(2), "cpu")
+
+
+def test_a_size_that_is_no_integer() -> None:
+    with pytest.raises(TypeError, match=r"buffer_size must be an integer, got 1000000.0: write 1000000"):
+        replay(size=1e6)
+    assert replay(size=np.int64(20)).buffer_size == 20
+
+
+@pytest.mark.parametrize("size", [10**15, 10**18, 10**30])
+def test_a_size_for_which_there_is_no_memory(size: int) -> None:
+    with pytest.raises(MemoryError, match=f"buffer_size={size:,} needs more memory than there is"):
+        replay(size=size)
+
+
+def test_a_level_for_delta() -> None:
+    with pytest.raises(ValueError, match="'delta' takes no level; its only option is 'fallback'"):
+        replay(compression_method="delta5")
+
+
+def test_a_method_that_is_like_no_other() -> None:
+    with pytest.raises(ValueError, match=r"unknown compression method 'png'\. Methods: ") as caught:
+        replay(compression_method="png")
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [None, {"elem_type": np.uint8}])
+def test_a_value_that_the_space_has_not(given: Any) -> None:
+    """Without ``dtypes`` nobody is told to leave them out."""
+    space = IMAGE if given is None else spaces.Box(0, 255, IMAGE.shape, np.int64)
+    buffer = replay(space, dtypes=given)
+    with pytest.raises(ValueError, match="the value -1") as caught:
+        buffer.add(np.full((1, *IMAGE.shape), -1), np.zeros((1, *IMAGE.shape), np.int64), *np.zeros((3, 1)), [{}])
+    assert ("leave `dtypes` out" in str(caught.value)) == (given is not None)
+    assert ("observation space" in str(caught.value)) == (given is None)
+
+
+def test_a_type_that_holds_too_little() -> None:
+    with pytest.raises(ValueError, match="elem_type int8 holds -128 to 127, but observations are 0 to 255"):
+        replay(dtypes={"elem_type": np.int8})
+    for small in (spaces.Box(0, 100, IMAGE.shape, np.uint8), spaces.Box(-1, 1, IMAGE.shape, np.int64)):
+        assert replay(small, dtypes={"elem_type": np.int8}).observations.stored_dtype == np.int8
+
+
+GOALS = spaces.Dict({key: spaces.Box(0, 255, (30, 30), np.uint8) for key in ("observation", "achieved_goal", "desired_goal")})
+
+
+@pytest.mark.parametrize("strategy", ["futur", 3])
+def test_a_goal_strategy_with_a_typo(strategy: Any) -> None:
+    with pytest.raises(ValueError, match="must be one of 'future', 'final', 'episode', got " + repr(strategy)):
+        CompressedHerReplayBuffer(9, GOALS, spaces.Discrete(2), env=None, goal_selection_strategy=strategy)
+
+
+def test_a_loaded_buffer_of_another_goal_environment() -> None:
+    """SB3's ``load_replay_buffer`` hands the environment to it."""
+    buffer = CompressedHerReplayBuffer(9, GOALS, spaces.Discrete(2), env=None)
+    other = spaces.Dict({**GOALS.spaces, "observation": spaces.Box(0, 255, (31, 30), np.uint8)})
+    with pytest.raises(ValueError, match=r"buffer holds observations of .*but the environment has .*31"):
+        buffer.set_env(DummyVecEnv([lambda: Blank(other)]))
+    buffer.set_env(DummyVecEnv([lambda: Blank(GOALS)]))
+
+
+class Blank(gym.Env[Any, Any]):
+    """An environment of some space, in which nothing happens."""
+
+    def __init__(self, space: Any) -> None:
+        self.observation_space, self.action_space = space, spaces.Discrete(2)
+
+    def reset(self, **kwargs: Any) -> Any:
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def test_images_with_channels_last_under_vec_normalize() -> None:
+    """SB3's own trap: it turns images outside of ``VecNormalize``, but hands over what that was given."""
+    image = spaces.Box(0, 255, (40, 40, 3), np.uint8)
+    options = {"buffer_size": 50, "learning_starts": 5, "device": "cpu", "policy_kwargs": {"net_arch": [4]}}
+    env = VecNormalize(DummyVecEnv([lambda: Blank(image)]), norm_obs=False)
+    with pytest.raises(
+        ValueError, match=r"channels are last; with VecNormalize, use VecNormalize\(VecTransposeImage\(env\)\)"
+    ):
+        DQN("CnnPolicy", env, replay_buffer_class=CompressedReplayBuffer, **options).learn(10)
+    env = VecNormalize(VecTransposeImage(DummyVecEnv([lambda: Blank(image)])), norm_obs=False)
+    DQN("CnnPolicy", env, replay_buffer_class=CompressedReplayBuffer, **options).learn(10)
+
+
+@pytest.mark.parametrize("method", ["delta", "igzip", "rle-jit"])
+def test_what_is_missing_is_warned_of_once(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal", None)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        replay(compression_method=method)
+    assert len(caught) == (method != "delta"), [str(warning.message) for warning in caught]

@@ -370,7 +370,11 @@ def test_another_version_class_or_space(saved: Path) -> None:
     with pytest.raises(TypeError, match="does not take env"):
         CompressedReplayBuffer.load(saved, env=None)
     before = (saved / MANIFEST).read_bytes()
-    change(saved, format=2)
+    change(saved, format=1)
+    with pytest.raises(StorageError, match=r"in format 1; this version reads format 2: use the version that wrote it"):
+        load_buffer(saved)
+    (saved / MANIFEST).write_bytes(before)
+    change(saved, format=99)
     with pytest.raises(StorageError, match="install a newer one"):
         load_buffer(saved)
     with pytest.raises(StorageError, match="install a newer one"):
@@ -406,8 +410,7 @@ def damage(path: Path, kind: str, which: int) -> None:
     body = json.loads((path / MANIFEST).read_bytes())
     frames, rows = body["frames"][0], body["rows"]
     names = {
-        "chunk": lambda: frames["chunks"][which][0],
-        "open": lambda: frames["open"][0],
+        "span": lambda: frames["spans"][which][0],
         "rows": lambda: rows[which]["pieces"][0],
     }
     name = names[kind]()
@@ -456,7 +459,7 @@ def test_damage_does_not_get_another_checksum_when_a_pack_is_emptied(tmp_path: P
     empty_packs = Replacement._empty_packs
 
     def damaged(files: Replacement) -> None:
-        damage(tmp_path / "b", "chunk", len(body["frames"][0]["chunks"]) - 1)
+        damage(tmp_path / "b", "span", len(body["frames"][0]["spans"]) - 1)
         empty_packs(files)
 
     monkeypatch.setattr(Replacement, "_empty_packs", damaged)
@@ -470,7 +473,7 @@ def test_repair_leaves_out_what_is_damaged(kind: str, tmp_path: Path) -> None:
     buffer, _ = make(kind, 60)
     path = tmp_path / "b"
     buffer.save(path)
-    damage(path, "chunk", 1)
+    damage(path, "span", 2)
     with pytest.raises(StorageError, match=r"checksum of frames0.*repair=True"):
         load_buffer(path)
     with pytest.warns(UserWarning, match=r"of its 40 rows, with [0-9]+ transitions, are gone"):
@@ -500,7 +503,7 @@ def test_repair_ends_the_episode_where_the_newest_rows_are_lost(kind: str, tmp_p
         feed.step = step
         feed.add()
     buffer.save(tmp_path / "b")
-    damage(tmp_path / "b", "open", 0)
+    damage(tmp_path / "b", "span", -1)
     with pytest.warns(UserWarning, match="are gone"):
         rest = load_buffer(tmp_path / "b", repair=True)
     feed = Feed(rest, KINDS[kind][1])
@@ -545,7 +548,7 @@ def test_repair_of_rollouts_and_plain_arrays(tmp_path: Path) -> None:
     for _ in range(150):
         feed.add()
     rollout.save(tmp_path / "r")
-    damage(tmp_path / "r", "open", 0)
+    damage(tmp_path / "r", "span", 0)
     with pytest.warns(UserWarning, match="150 of its 150 rows"):
         rest = load_buffer(tmp_path / "r", repair=True)
     assert isinstance(rest, CompressedRolloutBuffer) and rest.pos == 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from observation_streams import DictStream, Stream, assert_same_bits, sampled, scribble, space_of
+from observation_streams import DictStream, Stack, Stream, assert_same_bits, sampled, scribble, space_of
 from stable_baselines3.common.buffers import DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
 
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd
@@ -102,3 +102,8 @@ def rollout_pair(stream: Stream | DictStream, rows: int, **options: Any) -> tupl
     args = (rows, space_of(stream), spaces.Discrete(4), "cpu")
     theirs = (DictRolloutBuffer if is_dict else RolloutBuffer)(*args, n_envs=stream.n_envs)
     return (SmallDictRollout if is_dict else SmallRollout)(*args, n_envs=stream.n_envs, **options), theirs
+
+
+def image(seed: int, content: str = "mixed", depth: int = 3) -> Stream:
+    """Small images of two environments, in stacks unless ``depth`` is 1."""
+    return Stream(seed, 2, (1, 8, 8), np.uint8, content, Stack(depth, 0) if depth > 1 else None, 0.15)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sb3_extra_buffers.gpu_buffers.compression_methods import COMPRESSION_METHOD_MAP, GpuMethod
-from sb3_extra_buffers.gpu_buffers.frame_table import EMPTY, FrameTable
+from sb3_extra_buffers.gpu_buffers.frames import EMPTY, FrameTable
 from sb3_extra_buffers.gpu_buffers.metadata import SlotMetadata
 from sb3_extra_buffers.gpu_buffers.raw_buffer import SharedRawHeap
 
@@ -22,7 +22,7 @@ CODED = [method for method in METHODS if method != "none"]
 def make_table(method: str, frame_bytes: int, n_envs: int, device: str = "cpu", **dtypes: Any) -> FrameTable:
     parsed = GpuMethod.parse(method, dtypes, np.uint8, (frame_bytes,))
     heap = SharedRawHeap(4, 64, device, parsed.align, grows=True)
-    return FrameTable(parsed.make_coding(frame_bytes, heap, n_envs))
+    return FrameTable(parsed.make_coding(frame_bytes, heap, n_envs), np.zeros((60, n_envs), np.int32))
 
 
 def frames_of(kind: str, count: int, size: int, rng: np.random.Generator) -> Any:
@@ -52,22 +52,25 @@ def frames_of(kind: str, count: int, size: int, rng: np.random.Generator) -> Any
 def test_round_trip(method: str, device: str, kinds: list[str], size: int, n_envs: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = make_table(method, size, n_envs, device)
-    model: dict[int, bytes] = {EMPTY: bytes(size)}
+    slots: list[Any] = [[bytes(size)] * n_envs] * len(table.cells)
+    slot = 0
     for kind in kinds:
         for frames in np.stack([frames_of(kind, 5, size, rng) for _ in range(n_envs)], axis=1):
             envs = np.flatnonzero(rng.random(n_envs) < 0.8)
+            cells = table.cells[slot - 1].copy()
             if len(envs):
-                cells = table.add(frames[envs], envs)
-                table.hold(cells)
-                model |= {int(cell): frames[env].tobytes() for cell, env in zip(cells, envs, strict=True)}
-        drop = np.array([cell for cell in model if cell != EMPTY and rng.random() < 0.3], dtype=np.int64)
-        table.drop(drop)
-        table.settle()
-        model = {cell: frame for cell, frame in model.items() if cell not in drop}
+                cells[envs] = table.add(frames[envs], envs)
+            table.refer(slot, cells)
+            slots[slot] = [frames[env].tobytes() if env in envs else slots[slot - 1][env] for env in range(n_envs)]
+            slot += 1
+        for dropped in np.flatnonzero(rng.random(slot) < 0.3):
+            table.cells[dropped] = EMPTY
+            slots[dropped] = [bytes(size)] * n_envs
+        table.sweep()
         assert (table.heap.lengths_array <= table.coding.raw_bytes).all(), "what does not get smaller is kept raw"
-        wanted = rng.permutation([*model, *model])
-        got = table.read(wanted).cpu().numpy()
-        assert all(got[place].tobytes() == model[int(cell)] for place, cell in enumerate(wanted))
+        wanted = rng.permutation(np.tile(np.arange(slot), 2))
+        got = table.read(table.cells[wanted].reshape(-1)).cpu().numpy().reshape(len(wanted), n_envs, size)
+        assert all(got[place, env].tobytes() == slots[at][env] for place, at in enumerate(wanted) for env in range(n_envs))
         table.heap.compact()
 
 
@@ -76,8 +79,8 @@ def test_noise_costs_no_more_than_raw(method: str) -> None:
     rng = np.random.default_rng(0)
     table = make_table(method, 7056, 2)
     empty = table.heap.live_bytes
-    for _ in range(10):
-        table.hold(table.add(rng.integers(0, 256, (2, 7056), dtype=np.uint8), np.arange(2)))
+    for slot in range(10):
+        table.refer(slot, table.add(rng.integers(0, 256, (2, 7056), dtype=np.uint8), np.arange(2)))
     assert table.heap.live_bytes - empty <= 20 * 7056
 
 

@@ -161,12 +161,12 @@ def test_saving_again_writes_what_is_new(tmp_path: Path) -> None:
     pair.add(380)
     full = pair.ours.save(tmp_path / "b")
     assert pair.ours.save(tmp_path / "b") < full / 20, "nothing is new but the manifest"
-    before = {chunk[0] for chunk in manifest(tmp_path / "b")["frames"][0]["chunks"]}
+    before = {chunk[0] for chunk in manifest(tmp_path / "b")["frames"][0]["spans"]}
     loaded = GpuReplayBuffer.load(tmp_path / "b")
     assert loaded.save(tmp_path / "b") < full / 4, "only the chunk that was open is coded anew"
     pair.add(40)
     pair.ours.save(tmp_path / "b")
-    after = {chunk[0] for chunk in manifest(tmp_path / "b")["frames"][0]["chunks"]}
+    after = {chunk[0] for chunk in manifest(tmp_path / "b")["frames"][0]["spans"]}
     assert len(before & after) >= len(before) - 1, "full chunks stay"
     same_rows(load_buffer(tmp_path / "b"), pair.theirs)
 
@@ -273,7 +273,7 @@ def test_repair(tmp_path: Path) -> None:
     pair.add(ROWS + 9)
     pair.ours.save(tmp_path / "b")
     said = manifest(tmp_path / "b")
-    place, offset, size, _ = said["parts"][said["frames"][0]["chunks"][0][0]]
+    place, offset, size, _ = said["parts"][said["frames"][0]["spans"][0][0]]
     pack = tmp_path / "b" / said["packs"][place]
     data = bytearray(pack.read_bytes())
     data[offset + size // 2] ^= 1

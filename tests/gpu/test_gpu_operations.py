@@ -251,7 +251,7 @@ def test_compaction_asks_nothing_of_the_device() -> None:
     pair = filled("delta", content="mixed")
     pair.add(11)
     store = pair.ours._stores[None]
-    store._frames.table.settle()
+    store._frames.table.sweep()
     assert store.heap.data_end > store.heap.live_bytes
     with Operations() as operations:
         pair.ours.compact()

@@ -3,138 +3,162 @@
 from __future__ import annotations
 
 import pickle
-import random
-import sys
-from pathlib import Path
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch as th
-from gpu_kit import Pair, rollout_pair
+from gpu_kit import ON_DEVICE, Pair, image, rollout_pair
 from gymnasium import spaces
-from interrupt_kit import between
+from interrupt_kit import between, is_cut
 from observation_streams import DictStream, Stack, Stream
-from stable_baselines3.common import buffers as sb3_buffers
 from stable_baselines3.common.buffers import ReplayBuffer
 
-from sb3_extra_buffers import gpu_buffers
 from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer, HeapFullError
 from sb3_extra_buffers.gpu_buffers.raw_buffer import RawBuffer, SharedRawHeap
+from sb3_extra_buffers.storage import StorageError
 
-FOLDER = str(Path(gpu_buffers.__file__).parent)
-FILES = (FOLDER, sb3_buffers.__file__)
-
-
-def cut_at(opcodes: set[int]) -> Any:
-    """A trace function that presses Ctrl-C at these bytecodes of an ``add``."""
-    done = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal done
-        if not frame.f_code.co_filename.startswith(FILES):
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            done += 1
-            if done in opcodes:
-                raise KeyboardInterrupt
-        return trace
-
-    return trace
+METHODS = [*ON_DEVICE, "gzip1"]
+ALL = 1 << 30
+POINTS = pytest.mark.parametrize("points", [12, pytest.param(ALL, marks=pytest.mark.slow)], ids=["sampled", "all"])
 
 
-def add_cut(pair: Pair, opcodes: set[int]) -> bool:
+def filled(stream: Any, rows: int, count: int, **options: Any) -> Pair:
+    pair = Pair(stream, rows, **options)
+    pair.add(count)
+    return pair
+
+
+def before(change: Callable[[Any], Any], make: Callable[[int], Pair]) -> Pair:
+    """A pair just before the ``add`` that changes something in the store; ``make`` gives one after so many."""
+    pair, count = make(1), 1
+    first = change(pair.ours._stores[None])
+    while change(pair.ours._stores[None]) == first:
+        pair.add()
+        count += 1
+    return make(count - 1)
+
+
+def stops_scrolling(count: int) -> Pair:
+    """What looked like a deep stack until now is none any more."""
+    pair = filled(Stream(3, 2, (1, 40), np.uint8, "noise", Stack(16, 0), 0.0), 30, 20)
+    pair.stream = Stream(4, 2, (16, 40), np.uint8, "game", None, 0.0)
+    pair.add(count)
+    return pair
+
+
+def of_keys(count: int) -> Pair:
+    streams = {"image": image(5), "noise": image(6, "noise", 1), "vector": Stream(7, 2, (3,), np.float32, "noise")}
+    return filled(DictStream(streams), 7, count)
+
+
+SCENARIOS: dict[str, Callable[[], Pair]] = {
+    **{method: lambda method=method: filled(image(3), 9, 30, compression_method=method) for method in METHODS},  # type: ignore[misc]
+    "last row": lambda: filled(image(3), 9, 26),
+    "keys": lambda: of_keys(20),
+    "layout is found": lambda: before(lambda store: store.layout, lambda n: filled(image(0, "game"), 12, n)),
+    "layout is found, fixed heap": lambda: before(
+        lambda store: store.layout, lambda n: filled(image(0, "game"), 12, n, heap_bytes=4000)
+    ),
+    "heap grows": lambda: before(lambda store: store.heap.capacity, lambda n: filled(image(9, "noise", 1), 60, n)),
+    "cells grow": lambda: before(lambda store: store.heap.n_cells, lambda n: filled(image(9, "mixed", 1), 60, n)),
+    "heap is measured": lambda: filled(image(9, "noise", 1), 90, 63),
+    "stack is given up": lambda: before(lambda store: store.layout, stops_scrolling),
+}
+
+
+def add_cut(pair: Pair, at: int) -> bool:
     """Add a transition, cut short; SB3's buffer gets it if ours has it afterwards. Returns whether it was cut."""
-    given, before, was_cut = pair.draw(), sys.gettrace(), False
-    sys.settrace(cut_at(opcodes))
-    try:
-        pair.ours.add(*given)
-    except KeyboardInterrupt:
-        was_cut = True
-    finally:
-        sys.settrace(before)
-    pair.ours.memory_usage()  # puts things in order
+    given = pair.draw()
+    was_cut = is_cut(lambda: pair.ours.add(*given), at)
     if pair.ours.pos != pair.theirs.pos:
         pair.theirs.add(*given)
     return was_cut
 
 
-def image(seed: int, content: str = "mixed", depth: int = 3) -> Stream:
-    return Stream(seed, 2, (1, 8, 8), np.uint8, content, Stack(depth, 0) if depth > 1 else None, 0.15)
+def instructions(pair: Pair) -> int:
+    given = pair.draw()
+    return between(lambda: pair.ours.add(*given), ALL, lambda: None)
 
 
-@pytest.mark.parametrize("method", ["delta", "rle", "none", "gzip1"])
-def test_ctrl_c_anywhere_in_an_add(method: str) -> None:
-    pair = Pair(image(3), 9, compression_method=method)
-    pair.add(30)
-    cuts, step = 0, 1
-    for opcodes in range(3, 4000, 37):
-        cuts += add_cut(pair, {opcodes})
+def some(total: int, points: int) -> list[int]:
+    return np.unique(np.linspace(0, total - 1, min(points, total)).astype(int)).tolist()
+
+
+@POINTS
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_ctrl_c_in_an_add(scenario: str, points: int) -> None:
+    """The old row or the new one, without a call that puts things in order; and whatever follows goes on from there."""
+    make = SCENARIOS[scenario]
+    for number, at in enumerate(some(instructions(make()), points)):
+        pair = make()
+        assert add_cut(pair, at), f"instruction {at}"
         pair.check()
-        pair.add(step := step % 3 + 1)
-        pair.check()
-    assert cuts > 10
-    pair.add(20)
-    pair.check()
-
-
-@pytest.mark.parametrize("options", [{}, {"heap_bytes": 4000}], ids=["grows", "fixed"])
-def test_ctrl_c_while_the_layout_is_found_out(options: dict[str, Any]) -> None:
-    """At first observations are stored whole, then all of them again, by frames."""
-    cuts = 0
-    for seed, opcodes in enumerate(range(150, 6000, 333)):
-        pair = Pair(image(seed, "game"), 12, **options)
-        for _ in range(9):
-            cuts += add_cut(pair, {opcodes})
+        if number % 3 == 1:  # the next call is cut short, too, where it gives up what the first has left
+            add_cut(pair, 40 + number * 7 % 400)
             pair.check()
-        pair.add(15)
+        elif number % 3 == 2:
+            pair.ours = pickle.loads(pickle.dumps(pair.ours))
+        pair.add(2)
         pair.check()
-        assert pair.ours._stores[None].layout.depth == 3
-    assert cuts > 20
-
-
-def test_ctrl_c_twice() -> None:
-    """The second one falls into the putting in order."""
-    pair = Pair(image(4), 9)
-    pair.add(30)
-    cuts = 0
-    for opcodes in range(50, 2500, 61):
-        cuts += add_cut(pair, {opcodes, opcodes + 40, opcodes + 90})
+        assert pair.ours.memory_usage().ratio > 0
+        pair.ours.compact()
+        pair.add(pair.ours.buffer_size + 3)
         pair.check()
-        pair.add()
-    assert cuts > 10
-    pair.check()
 
 
-def test_ctrl_c_with_dict_observations() -> None:
-    stream = DictStream({"image": image(5), "noise": image(6, "noise", 1), "vector": Stream(7, 2, (3,), np.float32, "noise")})
-    pair = Pair(stream, 7)
-    pair.add(20)
-    cuts = 0
-    for opcodes in range(20, 6000, 101):
-        cuts += add_cut(pair, {opcodes})
+@POINTS
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_signal_handler_in_an_add(scenario: str, points: int) -> None:
+    """What it saves can be loaded and added to; it must not change anything; what it interrupted goes on undisturbed."""
+    make, refused = SCENARIOS[scenario], 0
+    for at in some(instructions(make()), points):
+        pair, saved = make(), []
+        given, other, theirs = pair.draw(), pair.draw(), pickle.dumps(pair.theirs)
+
+        def handler(pair: Pair = pair, other: Any = other, saved: list[bytes] = saved) -> None:
+            nonlocal refused
+            saved.append(pickle.dumps(pair.ours))
+            pair.ours.memory_usage()
+            state = np.random.get_state()
+            pair.ours.sample(4)
+            np.random.set_state(state)
+            if pair.ours._lock.is_mine():
+                for change in (lambda: pair.ours.add(*other), pair.ours.reset, pair.ours.compact):
+                    if pair.ours._table._unfinished:
+                        with pytest.raises(RuntimeError, match="in use by this very thread"):
+                            change()
+                        refused += 1
+
+        between(lambda pair=pair, given=given: pair.ours.add(*given), at, handler)  # type: ignore[misc]
+        pair.theirs.add(*given)
         pair.check()
-        pair.add()
-    assert cuts > 10
-    pair.check()
+        pair.add(3)
+        pair.check()
+        pair.ours, pair.theirs = pickle.loads(saved[0]), pickle.loads(theirs)
+        if pair.ours.pos != pair.theirs.pos:
+            pair.theirs.add(*given)
+        pair.check()
+        pair.add(5)
+        pair.check()
+    assert refused > 0
 
 
-@pytest.mark.parametrize("method", ["delta", "rle", "none"])
-@pytest.mark.parametrize("wrong", ["obs", "next_obs", "action", "reward", "infos"])
-def test_bad_arguments_leave_no_half_transition(wrong: str, method: str) -> None:
-    pair = Pair(image(8), 6, compression_method=method)
-    pair.add(15)
+def test_bad_arguments_leave_no_half_transition() -> None:
     names = ("obs", "next_obs", "action", "reward", "done", "infos")
-    for _ in range(8):
-        given = dict(zip(names, pair.draw(), strict=True))
-        given[wrong] = 3 if wrong == "infos" else np.zeros((7, 5))
-        with pytest.raises((ValueError, TypeError)):
-            pair.ours.add(**given)
+    for method in ON_DEVICE:
+        pair = Pair(image(8), 6, compression_method=method)
+        pair.add(15)
+        for wrong in names[:4] + names[5:]:
+            for _ in range(4):
+                given = dict(zip(names, pair.draw(), strict=True))
+                given[wrong] = 3 if wrong == "infos" else np.zeros((7, 5))
+                with pytest.raises((ValueError, TypeError)):
+                    pair.ours.add(**given)
+                pair.check()
+                pair.add()
         pair.check()
-        pair.add()
-    pair.check()
 
 
 def noise_buffer(rows: int, **options: Any) -> Pair:
@@ -297,63 +321,12 @@ def test_a_replay_buffer_is_packed_when_it_begins_again() -> None:
     pair.check()
 
 
-def test_an_interrupted_buffer_is_pickled_in_order() -> None:
-    pair = Pair(image(12), 9)
-    pair.add(12)
-    for opcodes in range(100, 2500, 211):
-        given, before = pair.draw(), sys.gettrace()
-        sys.settrace(cut_at({opcodes, opcodes + 5}))  # the second falls into the first try of putting in order
-        try:
-            pair.ours.add(*given)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
-        pair.ours = pickle.loads(pickle.dumps(pair.ours))
-        if pair.ours.pos != pair.theirs.pos:
-            pair.theirs.add(*given)
-        pair.check()
-
-
 def test_empty_buffers_say_so() -> None:
     buffer = GpuReplayBuffer(8, spaces.Box(0, 255, (4, 36, 36), np.uint8), spaces.Discrete(2), "cpu")
     with pytest.raises(ValueError, match="empty"):
         buffer.sample(3)
     assert buffer.memory_usage().ratio == 1.0
     assert not buffer.observations[:].any(), "what was never written is zero"
-
-
-@pytest.mark.parametrize("method", ["delta", "rle", "none"])
-def test_a_signal_handler_that_saves_and_reads_in_the_middle_of_an_add(method: str) -> None:
-    """What it saves can be loaded and added to; what it interrupted goes on as if nothing had been."""
-    pair = Pair(image(13), 9, compression_method=method)
-    pair.add(7)
-    rng = random.Random(0)
-    for _ in range(40):
-        given, saved = pair.draw(), []
-
-        def handler(saved: list[bytes] = saved) -> None:
-            saved.append(pickle.dumps(pair.ours))
-            pair.ours.memory_usage()
-            if pair.ours.size():
-                state = np.random.get_state()
-                pair.ours.sample(4)
-                np.random.set_state(state)
-
-        before, held = pickle.dumps(pair.theirs), pair.ours
-        between(lambda given=given: pair.ours.add(*given), rng.randrange(1500), handler)
-        pair.theirs.add(*given)
-        pair.check()
-        for data in saved:
-            pair.ours, theirs, pair.theirs = pickle.loads(data), pair.theirs, pickle.loads(before)
-            pair.ours.memory_usage()  # puts things in order
-            if pair.ours.pos != pair.theirs.pos:
-                pair.theirs.add(*given)
-            pair.check()
-            for buffer in (pair.ours, pair.theirs):
-                buffer.add(*given)
-            pair.check()
-            pair.ours, pair.theirs = held, theirs
 
 
 class Shifting(ReplayBuffer):
@@ -385,3 +358,25 @@ def test_an_index_that_is_changed_in_place() -> None:
         np.random.seed(seed)
         for mine, other in zip(ours.sample(6), expected, strict=True):
             np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_flipped_bit_in_what_was_saved_is_found(method: str) -> None:
+    """In the bytes on the device, in what says where they are, and in the slots that rows show."""
+    pair = Pair(image(16), 9, compression_method=method)
+    pair.add(30)
+    store, table = pair.ours._stores[None], pair.ours._table
+    parts = [table.slots, pair.ours.rewards]
+    if method == "none":
+        parts.append(store.data.numpy())
+    else:
+        heap = store.heap
+        parts += [heap.raw.data[: heap.data_end].numpy(), heap.starts_array, heap.lengths_array, store._frames.table.cells]
+    data = pickle.dumps(pair.ours)
+    for part in parts:
+        place = data.index(part.tobytes())
+        for at in range(place, place + part.nbytes, max(part.nbytes // 9, 1)):
+            damaged = bytearray(data)
+            damaged[at] ^= 1 << at % 8
+            with pytest.raises(StorageError, match="damaged"):
+                pickle.loads(damaged)

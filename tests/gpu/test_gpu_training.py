@@ -20,6 +20,7 @@ pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
 
 STEPS = 600
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def play() -> VecEnv:
@@ -37,15 +38,6 @@ def train_dqn(**options: Any) -> DQN:
 def train_ppo(**options: Any) -> PPO:
     arguments = {"n_steps": 100, "batch_size": 50, "n_epochs": 1, "seed": 5, "device": "cpu"}
     return PPO("CnnPolicy", play(), **arguments, **options).learn(STEPS)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Sums over several threads need not come out the same twice."""
-    before = th.get_num_threads()
-    th.set_num_threads(1)
-    yield
-    th.set_num_threads(before)
 
 
 def weights(model: Any) -> dict[str, th.Tensor]:

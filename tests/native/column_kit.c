@@ -184,45 +184,37 @@ static ft_chunk *copy_of(const ft_chunk *chunk, size_t *dropped) {
     return other;
 }
 
-void send_chunks(pair *both) {
-    size_t sent = 0, dropped = 0;
+ft_column *load_column(pair *both, size_t chunk_rows, size_t *sent, size_t *dropped) {
+    size_t count;
+    const ft_span *spans = ft_column_get_spans(both->column, &count);
     ft_column *other;
-    CHECK(ft_column_new(&both->schema, both->rows, both->rows < 48 ? both->rows : 48, &other) == FT_OK);
     ft_chunk *open, *last = NULL;
+    CHECK(ft_column_new(&both->schema, both->rows, chunk_rows, &other) == FT_OK);
+    for (size_t k = 0; k < count; k++) {
+        CHECK(k == 0 || spans[k].first_row >= spans[k - 1].first_row + spans[k - 1].rows);
+        ft_chunk *copy = copy_of(spans[k].chunk, dropped);
+        ++*sent;
+        CHECK(ft_column_adopt(other, copy, spans[k].chunk_row, spans[k].first_row, spans[k].rows) == FT_OK);
+        ft_chunk_drop(copy);
+    }
     CHECK(ft_column_snapshot(both->column, &open) == FT_OK);
     if (open != NULL) {
-        ft_chunk *copy = copy_of(open, &dropped);
-        const ft_chunk_info of = ft_chunk_get_info(copy);
-        const bool fits = of.rows <= 48;
-        sent++;
-        if (fits) {
-            CHECK(ft_column_resume(other, copy, of.first_row, of.lap, &both->codecs) == FT_OK);
-        }
-        ft_chunk_drop(copy);
-        if (!fits) {
-            ft_chunk_drop(open);
-            ft_column_free(other);
-            return;
-        }
+        last = copy_of(open, dropped);
+        const ft_chunk_info of = ft_chunk_get_info(last);
+        const bool lacks = chunk_at(both->column, of.first_row + of.rows - 1) != NULL; /* cells of its last row */
+        ++*sent;
+        CHECK(of.rows == lacks || ft_column_adopt(other, last, 0, of.first_row, of.rows - lacks) == FT_OK);
+        CHECK(!lacks || ft_column_adopt_row(other, last, of.rows - 1, of.first_row + of.rows - 1, &both->codecs) == FT_OK);
+        ft_chunk_drop(last);
     }
-    for (size_t row = 0; row < both->rows; row += FT_BLOCK_ROWS) {
-        ft_chunk *chunk = ft_column_get_chunk(both->column, row);
-        if (chunk == NULL || chunk == last) {
-            continue;
-        }
-        last = chunk;
-        ft_chunk *copy = copy_of(chunk, &dropped);
-        sent++;
-        if (ft_column_adopt(other, copy, ft_chunk_get_info(copy).first_row) != FT_OK) { /* the ring is writing over it */
-            ft_chunk_drop(copy);
-            ft_chunk_drop(open);
-            ft_column_free(other);
-            CHECK(dropped == sent);
-            return;
-        }
-    }
-    check_all(both, other);
     ft_chunk_drop(open);
+    return other;
+}
+
+void send_chunks(pair *both) {
+    size_t sent = 0, dropped = 0;
+    ft_column *other = load_column(both, 48, &sent, &dropped);
+    check_all(both, other);
     ft_column_free(other);
     CHECK(dropped == sent);
 }

@@ -21,6 +21,29 @@
         }                                                                                 \
     } while (0)
 
+/* -- chunks of a column ----------------------------------------------------------------------------------------------------- */
+
+/* The sealed chunk that is the newest to hold a row; NULL for none. */
+static inline ft_chunk *chunk_at(const ft_column *column, uint64_t row) {
+    size_t count;
+    const ft_span *spans = ft_column_get_spans(column, &count);
+    for (size_t k = 0; k < count; k++) {
+        if (row >= spans[k].first_row && row - spans[k].first_row < spans[k].rows) {
+            return spans[k].chunk;
+        }
+    }
+    return NULL;
+}
+
+/* Have a column adopt all rows of a chunk, and be its only owner. */
+static inline int give_chunk(ft_column *column, ft_chunk *chunk, uint64_t row) {
+    const int result = ft_column_adopt(column, chunk, 0, row, ft_chunk_get_info(chunk).rows);
+    if (result == FT_OK) {
+        ft_chunk_drop(chunk);
+    }
+    return result;
+}
+
 /* -- chance: the same everywhere ------------------------------------------------------------------------------------------ */
 
 typedef struct chance {

@@ -3,44 +3,12 @@
 
 enum { CHUNK_ROWS = 48 };
 
-static int compare_chunks(const void *one, const void *other) {
-    const ft_chunk_info a = ft_chunk_get_info(*(ft_chunk *const *)one), b = ft_chunk_get_info(*(ft_chunk *const *)other);
-    return a.lap != b.lap ? (a.lap < b.lap ? -1 : 1) : (a.first_row > b.first_row) - (a.first_row < b.first_row);
-}
-
-/* Save the column and go on with what is loaded, as a file is: older chunks first, then what was open. */
+/* Save the column and go on with what is loaded. */
 static void save_and_load(pair *both) {
-    ft_chunk *chunks[16], *open;
-    size_t count = 0;
-    ft_column *other;
-    CHECK(ft_column_new(&both->schema, both->rows, CHUNK_ROWS, &other) == FT_OK);
-    CHECK(ft_column_snapshot(both->column, &open) == FT_OK);
-    for (size_t row = 0; row < both->rows; row += FT_BLOCK_ROWS) {
-        ft_chunk *chunk = ft_column_get_chunk(both->column, row);
-        if (chunk != NULL && (count == 0 || chunk != chunks[count - 1])) {
-            CHECK(count < 16);
-            chunks[count++] = chunk;
-        }
-    }
-    qsort(chunks, count, sizeof *chunks, compare_chunks);
-    uint8_t *copies[16];
-    for (size_t k = 0; k < count; k++) {
-        const ft_chunk_info of = ft_chunk_get_info(chunks[k]);
-        const char *what;
-        copies[k] = grab(of.size);
-        memcpy(copies[k], of.bytes, of.size);
-        ft_chunk *copy;
-        CHECK(ft_chunk_open(copies[k], of.size, keep_bytes, NULL, &copy, &what) == FT_OK && ft_chunk_verify(copy) == NULL);
-        CHECK(ft_column_adopt(other, copy, of.first_row) == FT_OK);
-    }
-    if (open != NULL) {
-        const ft_chunk_info of = ft_chunk_get_info(open);
-        CHECK(ft_chunk_verify(open) == NULL);
-        CHECK(ft_column_resume(other, open, of.first_row, of.lap, &both->codecs) == FT_OK);
-    }
-    ft_chunk_drop(open);
+    size_t sent = 0, dropped = 0;
+    ft_column *other = load_column(both, CHUNK_ROWS, &sent, &dropped);
     check_all(both, other);
-    /* It goes on as the first one does; that is all that is done with it, as its chunks lie in memory that goes. */
+    /* It goes on as the first one does. */
     ft_column *first = both->column;
     both->column = other;
     pair before = *both;
@@ -64,9 +32,7 @@ static void save_and_load(pair *both) {
     both->next_row = before.next_row;
     both->column = first;
     ft_column_free(other);
-    for (size_t k = 0; k < count; k++) {
-        free(copies[k]);
-    }
+    CHECK(dropped == sent);
 }
 
 /* What may come between the two parts of a row. */

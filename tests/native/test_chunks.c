@@ -54,7 +54,7 @@ static void test_damaged_records(const ft_schema *schema, size_t values, uint64_
     for (size_t row = 0; row < 16; row++) {
         CHECK(write_row(both, row, false) == FT_OK);
     }
-    const ft_chunk_info of = ft_chunk_get_info(ft_column_get_chunk(both->column, 0));
+    const ft_chunk_info of = ft_chunk_get_info(chunk_at(both->column, 0));
     uint8_t *copy = grab(of.size), *outs[FT_MAX_VIEWS] = {grab(both->obs_bytes), grab(both->obs_bytes)};
     for (size_t k = 0; k < 60 && data_bytes_of(of.bytes) > 0; k++) {
         ft_column *column;
@@ -66,7 +66,7 @@ static void test_damaged_records(const ft_schema *schema, size_t values, uint64_
         }
         make_sums_right(copy);
         CHECK(ft_column_new(schema, 16, 16, &column) == FT_OK);
-        CHECK(ft_chunk_open(copy, of.size, keep_bytes, NULL, &chunk, &what) == FT_OK && ft_column_adopt(column, chunk, 0) == FT_OK);
+        CHECK(ft_chunk_open(copy, of.size, keep_bytes, NULL, &chunk, &what) == FT_OK && give_chunk(column, chunk, 0) == FT_OK);
         for (int64_t row = 0; row < 16; row++) {
             const int64_t stream = row % (int64_t)schema->n_streams;
             ft_read *read;
@@ -120,7 +120,7 @@ static void test_exchange(const ft_schema *schema, uint64_t seed) {
         CHECK(write_row(both, k % 64, false) == FT_OK);
     }
     for (uint64_t row = 0; row < 64; row += FT_BLOCK_ROWS) {
-        ft_chunk *chunk = ft_column_get_chunk(both->column, row), *copy;
+        ft_chunk *chunk = chunk_at(both->column, row), *copy;
         if (chunk == NULL) {
             continue;
         }
@@ -130,13 +130,13 @@ static void test_exchange(const ft_schema *schema, uint64_t seed) {
         memcpy(bytes, of.bytes, of.size);
         CHECK(ft_chunk_open(bytes, of.size, keep_bytes, NULL, &copy, &what) == FT_OK);
         CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK);
-        CHECK(ft_column_get_chunk(both->column, row) == copy);
+        CHECK(chunk_at(both->column, row) == copy);
         check_all(both, both->column);
-        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK && ft_column_get_chunk(both->column, row) == copy);
-        ft_chunk *other = ft_column_get_chunk(both->column, (row + 32) % 64);
+        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK && chunk_at(both->column, row) == copy);
+        ft_chunk *other = chunk_at(both->column, (row + 32) % 64);
         CHECK(other == NULL || ft_column_exchange(both->column, copy, other) == FT_INVALID);
         ft_column_clear(both->column); /* the copy is not put where its rows are gone */
-        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK && ft_column_get_chunk(both->column, row) == NULL);
+        CHECK(ft_column_exchange(both->column, chunk, copy) == FT_OK && chunk_at(both->column, row) == NULL);
         ft_chunk_drop(copy);
         ft_chunk_drop(chunk);
         free(bytes);
@@ -152,7 +152,7 @@ static void test_arranged(const ft_schema *schema, uint64_t seed) {
         CHECK(write_row(both, k % 64, false) == FT_OK);
     }
     for (uint64_t row = 0; row < 64; row += FT_BLOCK_ROWS) {
-        ft_chunk *chunk = ft_column_get_chunk(both->column, row), *arranged = NULL, *again;
+        ft_chunk *chunk = chunk_at(both->column, row), *arranged = NULL, *again;
         int result = FT_NO_MEMORY;
         if (chunk == NULL) {
             continue;
@@ -167,7 +167,7 @@ static void test_arranged(const ft_schema *schema, uint64_t seed) {
         if (result == FT_OK) {
             CHECK(ft_chunk_verify(arranged) == NULL && ft_chunk_arrange(arranged, &again) == FT_INVALID);
             ft_column_put_arranged(both->column, chunk, arranged);
-            CHECK(ft_column_get_chunk(both->column, row) == arranged);
+            CHECK(chunk_at(both->column, row) == arranged);
         } else {
             CHECK(result == FT_INVALID);
         }

@@ -53,11 +53,10 @@ static void test_completion(const ft_schema *schema, uint64_t seed) {
         ft_chunk_drop(open);
         uint64_t bytes = 0;
         for (size_t row = 0; row < both->rows; row++) {
-            ft_chunk *chunk = ft_column_get_chunk(both->column, row);
+            ft_chunk *chunk = chunk_at(both->column, row);
             CHECK(chunk != NULL || refuses);
             if (chunk != NULL && chunk != last) {
                 bytes += ft_chunk_get_info(chunk).size;
-                CHECK(ft_chunk_get_info(chunk).lap == lap % 2);
             }
             last = chunk;
         }
@@ -95,6 +94,125 @@ static void test_any_order(const ft_schema *schema, uint64_t seed) {
     }
     check_all(both, both->column);
     send_chunks(both);
+    pair_free(both);
+}
+
+/* Spans are sorted, disjoint, within the ring and their chunks, and no more than there may be. */
+static size_t check_spans(const ft_column *column, size_t rows, size_t chunk_rows) {
+    size_t count;
+    const ft_span *spans = ft_column_get_spans(column, &count);
+    uint64_t stop = 0;
+    for (size_t k = 0; k < count; k++) {
+        CHECK(spans[k].rows > 0 && spans[k].first_row >= stop);
+        CHECK(spans[k].chunk_row + spans[k].rows <= ft_chunk_get_info(spans[k].chunk).rows);
+        stop = spans[k].first_row + spans[k].rows;
+    }
+    CHECK(stop <= rows && count <= 2 * (rows / chunk_rows) + 64 + 4);
+    return count;
+}
+
+/* Rows anywhere, each of which begins a chunk: the shortest ones become longer ones, and hold the same. */
+static void test_many_jumps(const ft_schema *schema, uint64_t seed) {
+    enum { ROWS = 400, CHUNK_ROWS = 64 };
+    chance draws = {seed};
+    pair *both = pair_new(schema, ROWS, CHUNK_ROWS, seed);
+    size_t most = 0;
+    for (size_t k = 0; k < 300; k++) {
+        const size_t row = below(&draws, ROWS), rows = one_in(&draws, 30) ? below(&draws, 100) : 1 + below(&draws, 3);
+        CHECK(write_row(both, row, one_in(&draws, 4)) == FT_OK);
+        for (size_t m = 1; m < rows; m++) {
+            CHECK(write_row(both, both->next_row, false) == FT_OK);
+        }
+        const size_t count = check_spans(both->column, ROWS, CHUNK_ROWS);
+        most = count > most ? count : most;
+        if (one_in(&draws, 40)) {
+            check_all(both, both->column);
+        }
+    }
+    CHECK(most > 64);
+    check_all(both, both->column);
+    send_chunks(both);
+    pair_free(both);
+}
+
+/* After a reset, rows are written from the first one on. All others stay until it is their turn, and none is coded again. */
+static void test_reset(const ft_schema *schema, uint64_t seed) {
+    enum { ROWS = 300, CHUNK_ROWS = 100 };
+    for (size_t before = 20; before < 700; before += 170) {
+        pair *both = pair_new(schema, ROWS, CHUNK_ROWS, seed + before);
+        for (size_t k = 0; k < before; k++) {
+            CHECK(write_row(both, both->next_row, false) == FT_OK);
+        }
+        for (size_t row = 0; row < ROWS + 50; row++) {
+            CHECK(write_row(both, row % ROWS, false) == FT_OK);
+            if (row % 37 == 0) {
+                check_all(both, both->column);
+            }
+        }
+        CHECK(check_spans(both->column, ROWS, CHUNK_ROWS) <= 6);
+        check_all(both, both->column);
+        pair_free(both);
+    }
+}
+
+/* One chunk may be in several columns, and in several places of one. */
+static void test_shared_chunks(void) {
+    const ft_schema schema = {LAYOUTS[0].layout, METHODS[0], 2, 2};
+    pair *both = pair_new(&schema, 40, 40, 5);
+    for (size_t row = 0; row < 40; row++) {
+        CHECK(write_row(both, row, false) == FT_OK);
+    }
+    ft_chunk *chunk = chunk_at(both->column, 0);
+    ft_column *other;
+    CHECK(ft_column_new(&schema, 100, 16, &other) == FT_OK);
+    CHECK(ft_column_adopt(other, chunk, 0, 50, 40) == FT_OK && ft_column_adopt(other, chunk, 7, 3, 20) == FT_OK);
+    CHECK(ft_column_adopt(other, chunk, 30, 60, 5) == FT_OK); /* in the middle of the first one */
+    size_t count;
+    const ft_span *spans = ft_column_get_spans(other, &count);
+    CHECK(count == 4 && check_spans(other, 100, 16) == 4);
+    CHECK(spans[1].rows == 10 && spans[3].first_row == 65 && spans[3].chunk_row == 15 && spans[3].rows == 25);
+    const ft_usage one = ft_column_get_usage(both->column), two = ft_column_get_usage(other);
+    CHECK(one.frames == two.frames && two.cells == 60 * 2 * 2);
+    CHECK(ft_column_adopt(other, chunk, 0, 61, 40) == FT_INVALID && ft_column_adopt(other, chunk, 1, 0, 40) == FT_INVALID);
+    CHECK(ft_column_adopt(other, chunk, 0, 0, 0) == FT_INVALID && ft_column_adopt(other, chunk, UINT64_MAX, 0, 1) == FT_INVALID);
+    CHECK(ft_column_adopt(other, chunk, 0, UINT64_MAX, 2) == FT_INVALID);
+    uint8_t *outs[FT_MAX_VIEWS] = {grab(both->obs_bytes), grab(both->obs_bytes)};
+    for (int64_t row = 0; row < 100; row++) {
+        const int64_t from = row >= 60 && row < 65 ? row - 30 : row >= 50 && row < 90 ? row - 50 : row >= 3 && row < 23 ? row + 4 : -1;
+        const int64_t stream = row % 2;
+        ft_read *read;
+        CHECK(ft_read_begin(other, &row, &stream, 1, outs, &both->codecs, &read) == FT_OK);
+        CHECK(ft_read_run(read, 1, &both->codecs) == FT_OK);
+        ft_read_end(read);
+        for (size_t i = 0; i < both->obs_bytes; i++) {
+            CHECK(outs[1][i] == (from < 0 ? 0 : both->plain[1][(size_t)(from * 2 + stream) * both->obs_bytes + i]));
+        }
+    }
+    free(outs[0]);
+    free(outs[1]);
+    ft_column_free(other);
+    check_all(both, both->column);
+    pair_free(both);
+}
+
+/* Rows from row 0 on, wherever the last lap has ended: another lap, in which a chunk is coded once. */
+static void test_beginning_again(const ft_schema *schema, uint64_t seed) {
+    chance draws = {seed};
+    pair *both = pair_new(schema, 30 + below(&draws, 120), 16 + below(&draws, 30), seed);
+    for (size_t k = 0; k < 8; k++) {
+        for (size_t m = 1 + below(&draws, k % 2 ? 20 : 2 * both->rows); m > 0; m--) {
+            CHECK(write_row(both, both->next_row, false) == FT_OK);
+        }
+        if (one_in(&draws, 3)) {
+            CHECK(write_cell(both, below(&draws, both->rows), below(&draws, schema->n_streams), below(&draws, schema->views)) == FT_OK);
+        }
+        if (one_in(&draws, 4)) { /* one view of a row is there, the other one of the lap before */
+            CHECK(write_view(both, both->next_row, 0) == FT_OK);
+        }
+        CHECK(write_row(both, 0, one_in(&draws, 2)) == FT_OK);
+        check_all(both, both->column);
+        send_chunks(both);
+    }
     pair_free(both);
 }
 
@@ -301,7 +419,7 @@ static void test_refusals(void) {
     }
     const ft_layout larger = {1, 1, 4, 144, 1, 12, true, false, 0};
     CHECK(ft_column_set_layout(both->column, &larger, &both->codecs) == FT_INVALID);
-    CHECK(ft_column_get_chunk(both->column, 5) == NULL);
+    CHECK(chunk_at(both->column, 5) == NULL);
     check_all(both, both->column);
     pair_free(both);
 }
@@ -314,6 +432,7 @@ void test_columns(void) {
     }
     test_gathering();
     test_sharing();
+    test_shared_chunks();
     test_doubts();
     for (size_t layout = 0; layout < N_LAYOUTS; layout++) {
         for (size_t method = 0; method < N_METHODS; method++) {
@@ -323,6 +442,11 @@ void test_columns(void) {
                 test_rings(&schema, own);
                 test_completion(&schema, own);
                 test_any_order(&schema, own);
+                if (seed == (layout + method) % 4) {
+                    test_many_jumps(&schema, own);
+                    test_reset(&schema, own);
+                }
+                test_beginning_again(&schema, own);
             }
         }
     }

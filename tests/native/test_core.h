@@ -51,6 +51,8 @@ void check_cells(pair *both, const ft_column *column, const int64_t *rows, const
 void check_all(pair *both, const ft_column *column);
 /* For chunks in memory that is freed by others. */
 void keep_bytes(void *context, const uint8_t *bytes, size_t size);
+/* Make another column of copies of all chunks, as a file does; count those, and those of them that are freed. */
+ft_column *load_column(pair *both, size_t chunk_rows, size_t *sent, size_t *dropped);
 /* Send all chunks to another column, which has to hold the same. */
 void send_chunks(pair *both);
 

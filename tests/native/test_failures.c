@@ -60,8 +60,9 @@ static int make_view(pair *both, const change *what) { return write_view(both, w
 
 static int make_layout(pair *both, const change *what) { return ft_column_set_layout(both->column, &what->layout, &both->codecs); }
 
-static int make_resumed(pair *both, const change *what) {
-    return ft_column_resume(what->other, what->chunk, ft_chunk_get_info(what->chunk).first_row, 0, &both->codecs);
+static int make_adopted_row(pair *both, const change *what) {
+    const ft_chunk_info of = ft_chunk_get_info(what->chunk);
+    return ft_column_adopt_row(what->other, what->chunk, of.rows - 1, of.first_row + of.rows - 1, &both->codecs);
 }
 
 static int make_read(pair *both, const change *what) {
@@ -117,24 +118,26 @@ static size_t make_rows(pair *both, size_t first, size_t stop, trouble kind) {
     return troubles;
 }
 
-/* Have another column go on with what is open, and adopt the rest. */
-static void test_resuming(pair *both, trouble kind) {
+/* Have another column adopt all but the last row, and go on with that. */
+static void test_loading(pair *both, trouble kind) {
+    size_t count;
+    const ft_span *spans = ft_column_get_spans(both->column, &count);
     ft_column *other;
-    ft_chunk *open, *last = NULL;
+    ft_chunk *open;
     CHECK(ft_column_new(&both->schema, both->rows, 16, &other) == FT_OK && ft_column_snapshot(both->column, &open) == FT_OK);
-    const change what = {.make = make_resumed, .other = other, .chunk = open};
-    make_with_trouble(both, &what, kind);
-    for (size_t row = 0; row < both->rows; row += FT_BLOCK_ROWS) {
-        ft_chunk *chunk = ft_column_get_chunk(both->column, row), *copy;
-        if (chunk == NULL || chunk == last) {
-            continue;
-        }
-        last = chunk;
-        const ft_chunk_info of = ft_chunk_get_info(chunk);
-        const char *wrong;
-        CHECK(ft_chunk_open(of.bytes, of.size, keep_bytes, NULL, &copy, &wrong) == FT_OK);
-        CHECK(ft_column_adopt(other, copy, of.first_row) == FT_OK);
+    const ft_chunk_info of = ft_chunk_get_info(open);
+    const bool refuses = kind == MEMORY_IS_REFUSED;
+    for (size_t k = 0; k < count; k++) {
+        const uint64_t row = spans[k].first_row, chunk_row = spans[k].chunk_row, rows = spans[k].rows;
+        ft_refuse_allocation(refuses ? 0 : -1);
+        const int result = ft_column_adopt(other, spans[k].chunk, chunk_row, row, rows);
+        ft_refuse_allocation(-1);
+        CHECK(result == FT_OK || (refuses && result == FT_NO_MEMORY));
+        CHECK(result == FT_OK || ft_column_adopt(other, spans[k].chunk, chunk_row, row, rows) == FT_OK);
     }
+    CHECK(of.rows == 1 || ft_column_adopt(other, open, 0, of.first_row, of.rows - 1) == FT_OK);
+    const change what = {.make = make_adopted_row, .other = other, .chunk = open};
+    make_with_trouble(both, &what, kind);
     check_all(both, other);
     ft_chunk_drop(open);
     ft_column_free(other);
@@ -175,7 +178,7 @@ static void test_troubles(const ft_schema *schema, trouble kind, uint64_t seed) 
     static const size_t AGAIN[] = {3, 20, 25, 47};  /* sealed, open, the last one, and one in another block further on */
     for (size_t k = 0; k < sizeof AGAIN / sizeof *AGAIN; k++) {
         if (AGAIN[k] == 47) {
-            test_resuming(both, kind);
+            test_loading(both, kind);
         }
         troubles += make_rows(both, AGAIN[k], AGAIN[k] + 1, kind);
     }

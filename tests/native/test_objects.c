@@ -112,7 +112,7 @@ static census count_records(const world *of) {
     census found = {0};
     const ft_chunk *last = NULL;
     for (size_t row = 0; row < of->rows; row += FT_BLOCK_ROWS) {
-        ft_chunk *chunk = ft_column_get_chunk(of->column, row);
+        ft_chunk *chunk = chunk_at(of->column, row);
         if (chunk == NULL || chunk == last) {
             continue;
         }
@@ -172,7 +172,7 @@ static void test_arranged_games(void) {
             ft_column_commit(of->column);
         }
         for (size_t row = 0; row < of->rows; row += FT_BLOCK_ROWS) {
-            ft_chunk *chunk = ft_column_get_chunk(of->column, row), *arranged;
+            ft_chunk *chunk = chunk_at(of->column, row), *arranged;
             if (chunk == NULL || chunk->first_row != row) {
                 continue;
             }

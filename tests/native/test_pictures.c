@@ -178,8 +178,8 @@ static void test_shared_tables(void) {
     n_colours = 12;
     most_noise = 0;
     write_rows(both, CHUNKS * CHUNK_ROWS + 1); /* the first chunk is gone then */
-    ft_chunk *last = ft_column_get_chunk(both->column, (CHUNKS - 1) * CHUNK_ROWS);
-    ft_chunk *before = ft_column_get_chunk(both->column, (CHUNKS - 2) * CHUNK_ROWS);
+    ft_chunk *last = chunk_at(both->column, (CHUNKS - 1) * CHUNK_ROWS);
+    ft_chunk *before = chunk_at(both->column, (CHUNKS - 2) * CHUNK_ROWS);
     CHECK(last != before && last->shelf.first != NULL && before->shelf.first != NULL);
     CHECK(last->shelf.first != before->shelf.first && last->shelf.first->tables == before->shelf.first->tables);
     CHECK(last->shelf.first->tables->owners > 2); /* and whoever codes the next one */
@@ -199,7 +199,7 @@ static void test_damaged_pictures(size_t layout, size_t noise) {
     pair *both = new_pair(layout, 30, noise, layout + 9);
     write_rows(both, CHUNK_ROWS);
     CHECK(write_row(both, both->next_row, false) == FT_OK);
-    const ft_chunk_info of = ft_chunk_get_info(ft_column_get_chunk(both->column, 0));
+    const ft_chunk_info of = ft_chunk_get_info(chunk_at(both->column, 0));
     uint8_t *copy = grab(of.size), *outs[FT_MAX_VIEWS] = {grab(both->obs_bytes), grab(both->obs_bytes)};
     size_t damaged = 0;
     const size_t data = (size_t)get_u64(of.bytes + AT_DATA);
@@ -221,7 +221,7 @@ static void test_damaged_pictures(size_t layout, size_t noise) {
         put_sum(copy + AT_DATA_SUM, copy + FT_CHUNK_HEADER, data + FT_READ_AHEAD);
         put_sum(copy + AT_HEADER_SUM, copy, AT_HEADER_SUM);
         CHECK(ft_column_new(&both->schema, CHUNK_ROWS, CHUNK_ROWS, &column) == FT_OK);
-        CHECK(ft_chunk_open(copy, of.size, keep_bytes, NULL, &chunk, &what) == FT_OK && ft_column_adopt(column, chunk, 0) == FT_OK);
+        CHECK(ft_chunk_open(copy, of.size, keep_bytes, NULL, &chunk, &what) == FT_OK && give_chunk(column, chunk, 0) == FT_OK);
         for (int64_t row = 0; row < CHUNK_ROWS; row++) {
             const int64_t stream = row % 2;
             ft_read *read;

@@ -116,7 +116,7 @@ static void *read_some(void *argument) {
 static size_t count_references(void) {
     size_t references = 0;
     for (size_t row = 0; row < ROWS; row += FT_BLOCK_ROWS) {
-        const ft_chunk *chunk = ft_column_get_chunk(column, row);
+        const ft_chunk *chunk = chunk_at(column, row);
         for (size_t at = 0; chunk != NULL && at < chunk->rows.data_bytes; at += RECORD_HEADER + get_u32(chunk->rows.data + at)) {
             const uint8_t *record = chunk->rows.data + at;
             references += record[RECORD_CODER] == OBJECTS ? get_u16(record + RECORD_HEADER + OBJECTS_COUNT) % OBJECTS_PLAIN : 0;

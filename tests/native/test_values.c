@@ -175,7 +175,7 @@ static void test_that_they_are_used(const ft_schema *schema) {
         CHECK(write_row(both, row % 64, false) == FT_OK);
     }
     for (size_t row = 16; row < 64; row += 16) {
-        CHECK(has_values(ft_column_get_chunk(both->column, row)) == can);
+        CHECK(has_values(chunk_at(both->column, row)) == can);
     }
     check_all(both, both->column);
     pair_free(both);
@@ -216,11 +216,31 @@ static void test_pauses(void) {
     CHECK(tried >= 5 && tried <= 8);
     size_t with = 0;
     for (size_t chunk = 0; chunk < CHUNKS; chunk++) {
-        const bool has = has_values(ft_column_get_chunk(both->column, chunk * CHUNK));
+        const bool has = has_values(chunk_at(both->column, chunk * CHUNK));
         CHECK(chunk >= 100 || !has);
         with += has;
     }
-    CHECK(with >= 100 - 64 && has_values(ft_column_get_chunk(both->column, CHUNK * CHUNKS - 1)));
+    CHECK(with >= 100 - 64 && has_values(chunk_at(both->column, CHUNK * CHUNKS - 1)));
+    check_all(both, both->column);
+    pair_free(both);
+}
+
+/* One value too many ends a chunk that has many rows; those keep their table. */
+static void test_one_value_too_many(void) {
+    const ft_schema schema = {{4, 1, 1, 4 * 400, 1, 0, false, false, 0}, METHODS[0], 1, 1};
+    pair *both = pair_new(&schema, 400, 200, 4);
+    both->values = 9;
+    for (size_t row = 0; row < 360; row++) {
+        if (row == 150) {
+            write_noise(both, row);
+            CHECK(has_values(chunk_at(both->column, row - 1)) && ft_chunk_get_info(chunk_at(both->column, 0)).rows == row);
+            CHECK(count_values(both) == 0);
+            memset(both->now, 0, both->obs_bytes);
+        } else {
+            CHECK(write_row(both, row, false) == FT_OK);
+        }
+    }
+    CHECK(!has_values(chunk_at(both->column, 150)) && count_values(both) > 0); /* and the next chunk has one again */
     check_all(both, both->column);
     pair_free(both);
 }
@@ -302,6 +322,7 @@ void test_values(void) {
     }
     test_moved_blocks(&from);
     test_pauses();
+    test_one_value_too_many();
     test_aborted_values();
     test_damaged_tables();
     for (size_t layout = 0; layout < N_LAYOUTS; layout++) {

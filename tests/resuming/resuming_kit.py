@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 import warnings
 from collections.abc import Callable
@@ -91,7 +92,7 @@ class PatientCheckpoint(ResumableCheckpoint):
     """Waits for the disk, so that checkpoints are made at the same steps each time."""
 
     def _on_rollout_start(self) -> None:
-        self._work.wait()
+        concurrent.futures.wait([self._writing] if self._writing else [])
         super()._on_rollout_start()
 
 
@@ -156,7 +157,7 @@ def stop_and_resume(
     try:
         make().learn(steps, callback=[first, *callbacks(), StopAt(stop)])
     except Stopped:
-        first._work.finish()
+        first._finish()
         first._close()
     else:
         raise AssertionError("it was to be stopped")

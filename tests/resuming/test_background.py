@@ -18,7 +18,7 @@ from stable_baselines3 import DQN
 
 from sb3_extra_buffers import CompressedReplayBuffer, ResumableCheckpoint, resume
 from sb3_extra_buffers.storage.disk import Disk
-from sb3_extra_buffers.training_utils.resuming.background import BackgroundWork
+from sb3_extra_buffers.training_utils.resuming.callback import in_background
 from sb3_extra_buffers.training_utils.resuming.folder import CheckpointFolder, checkpoints_in
 
 
@@ -95,7 +95,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
 
     class Watch(ResumableCheckpoint):
         def _on_step(self) -> bool:
-            taken.append((self.num_timesteps, checkpoint._work.is_busy))
+            taken.append((self.num_timesteps, checkpoint._is_writing))
             if self.num_timesteps >= 100:
                 disk.go.set()
             return True
@@ -130,14 +130,14 @@ def test_a_child_closes_no_file_of_somebody_else(tmp_path: Path, capfd: pytest.C
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_waits_for_the_thread_and_the_child_holds_no_lock(tmp_path: Path) -> None:
-    work, done = BackgroundWork(), []
+    done: list[int] = []
     folder = CheckpointFolder(str(tmp_path), 1)
     folder.open()
-    work.start(lambda: (time.sleep(0.3), done.append(1)))  # type: ignore[arg-type,func-returns-value]
+    work = in_background(lambda: (time.sleep(0.3), done.append(1)))  # type: ignore[arg-type,func-returns-value]
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
-        ok = done == [1] and not work.is_busy
+        ok = done == [1] and work.done()
         ours.close()
         theirs.send(b"!")
         theirs.recv(1)  # lives until the other end is closed
@@ -154,9 +154,7 @@ def test_a_fork_waits_for_the_thread_and_the_child_holds_no_lock(tmp_path: Path)
 
 PROGRAM = """
 import time
-from sb3_extra_buffers.training_utils.resuming.background import BackgroundWork
-
-work, failing = BackgroundWork(), BackgroundWork()
+from sb3_extra_buffers.training_utils.resuming.callback import in_background
 
 def write():
     time.sleep(0.3)
@@ -165,8 +163,7 @@ def write():
 def fail():
     raise OSError("no room")
 
-work.start(write)
-failing.start(fail)
+futures = in_background(write), in_background(fail)
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -18,7 +19,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv,
 
 from sb3_extra_buffers.training_utils import ResumableEnv, make_env
 from sb3_extra_buffers.training_utils.resuming.environments import capture_envs, put_back_envs
-from sb3_extra_buffers.training_utils.resuming.values import values_from_bytes, values_to_bytes
 
 
 def play(venv: VecEnv, steps: int, seed: int) -> list[Any]:
@@ -41,7 +41,7 @@ def assert_goes_on(make: Callable[[], VecEnv], steps: int = 30) -> None:
         venv.action_space.seed(seed)
         venv.reset()
         play(venv, 40 + seed, seed)
-    taken = values_from_bytes(values_to_bytes(capture_envs(ours)))
+    taken = pickle.loads(pickle.dumps(capture_envs(ours)))
     assert taken.get("reason") is None
     wanted = play(ours, steps, 3)
     assert put_back_envs(theirs, taken) is None
@@ -94,7 +94,7 @@ def test_games_of_make_env_in_worker_processes() -> None:
     venv = make_env("BreakoutNoFrameskip-v4", 2, workers, framestack=2, seed=1)
     venv.reset()
     play(venv, 40, 1)
-    taken = values_from_bytes(values_to_bytes(capture_envs(venv)))
+    taken = pickle.loads(pickle.dumps(capture_envs(venv)))
     wanted = play(venv, 60, 2)
     assert put_back_envs(venv, taken) is None
     again = play(venv, 60, 2)

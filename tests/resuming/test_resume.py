@@ -90,7 +90,29 @@ def test_an_unfinished_checkpoint_does_not_count_and_goes_away(run: Path) -> Non
     assert not newest.exists() and before.exists() and not (run / "checkpoint-000009").exists()
 
 
-@pytest.mark.parametrize("file", ["checkpoint.json", "state.json", "model.zip", "buffer.sb3x/manifest.json"])
+@pytest.mark.parametrize("name", ["checkpoint-100000", "checkpoint-000002"])
+@pytest.mark.parametrize("files", [["model.zip", "trainer_state.json"], ["model.zip"], ["notes/text"]], ids=len)
+def test_folders_of_others_stay(tmp_path: Path, name: str, files: list[str]) -> None:
+    """Hugging Face, for example, writes ``checkpoint-100000``."""
+    for file in files:
+        (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / file).write_text("theirs")
+    dqn().learn(60, callback=PatientCheckpoint(tmp_path, every=10, keep=2))
+    assert [(tmp_path / name / file).read_text() for file in files] == ["theirs"] * len(files)
+    assert len(folders(tmp_path)) == 2 and resume(tmp_path, env=walks()).num_timesteps >= 60
+
+
+def test_what_is_kept_beside_a_checkpoint_stays(tmp_path: Path) -> None:
+    model = dqn()
+    model.learn(10, callback=ResumableCheckpoint(tmp_path))
+    (first,) = folders(tmp_path)
+    (first / "notes.txt").write_text("a good one")
+    model.learn(60, callback=PatientCheckpoint(tmp_path, every=10, keep=1), reset_num_timesteps=False)
+    assert (first / "notes.txt").read_text() == "a good one" and len(folders(tmp_path)) == 1
+    assert os.listdir(first) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("file", ["checkpoint.json", "state.pkl", "model.zip", "buffer.sb3x/manifest.json"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
 def test_the_one_before_a_damaged_checkpoint(run: Path, file: str, damage: str) -> None:
     target = folders(run)[0] / file
@@ -157,7 +179,7 @@ def test_a_checkpoint_that_is_damaged_while_training_goes_on(tmp_path: Path) -> 
     class Vandal(BaseCallback):
         def _on_step(self) -> bool:
             if self.num_timesteps == 100:
-                checkpoint._work.wait()
+                checkpoint._finish()
                 for pack in (folders(tmp_path)[0] / "buffer.sb3x").glob("*.pack"):
                     for place in range(0, pack.stat().st_size, 50):
                         flip(pack, place)
@@ -172,11 +194,25 @@ def test_a_checkpoint_that_is_damaged_while_training_goes_on(tmp_path: Path) -> 
     )
 
 
+def test_a_ring_on_disk_is_not_emptied_for_a_damaged_checkpoint(tmp_path: Path) -> None:
+    model = dqn(replay_buffer_class=Small, replay_buffer_kwargs={"storage_dir": str(tmp_path / "ring")})
+    model.learn(120, callback=ResumableCheckpoint(tmp_path / "run", every=1000))
+    model.replay_buffer.close()
+    wanted = model.replay_buffer.rewards[:60].copy()
+    for pack in (folders(tmp_path / "run")[0] / "buffer.sb3x").glob("*.pack"):
+        for place in range(0, pack.stat().st_size, 50):
+            flip(pack, place)
+    with pytest.raises(StorageError, match=r"none of the 1 checkpoints in .* can be read"):
+        resume(tmp_path / "run", env=walks())
+    ring = Small.load(tmp_path / "ring")
+    assert ring.pos == 60 and np.array_equal(ring.rewards[:60], wanted)
+
+
 def test_what_counts_as_kept_is_what_can_be_resumed_from(run: Path) -> None:
     """``keep`` does not remove the checkpoint that a run goes on from because damaged ones are newer."""
     two, one, good = folders(run)
     for folder in (two, one):
-        flip(folder / "state.json", 20)
+        flip(folder / "state.pkl", 20)
     with pytest.warns(UserWarning, match="goes on from checkpoint-000001"):
         model = resume(run, env=walks())
     for steps in (8, 8):
@@ -189,7 +225,13 @@ def test_what_counts_as_kept_is_what_can_be_resumed_from(run: Path) -> None:
 
 def test_a_newer_version_is_not_damage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sb3_extra_buffers.training_utils.resuming.folder.FORMAT", 0)
-    with pytest.raises(StorageError, match=r"in format 1; this version reads format 0: install a newer one"):
+    with pytest.raises(StorageError, match=r"in format 2; this version reads format 0: install a newer one"):
+        resume(run, env=walks())
+
+
+def test_a_checkpoint_of_a_development_version_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.training_utils.resuming.folder.FORMAT", 3)
+    with pytest.raises(StorageError, match=r"in format 2; .* reads format 3: go on with the version that wrote it, or start"):
         resume(run, env=walks())
 
 

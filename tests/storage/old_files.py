@@ -11,7 +11,7 @@ from gymnasium import spaces
 from sb3_extra_buffers import compressed
 from sb3_extra_buffers.storage import CompressedArray
 
-VERSION = 2
+VERSION = 3
 """Of the format that ``make.py`` writes."""
 
 ROWS, ENVS, STEPS = 40, 2, 52

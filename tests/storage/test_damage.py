@@ -43,7 +43,7 @@ def empty_twin(ring: Ring) -> Frames:
 def refused_everywhere(ring: Ring, data: bytes) -> None:
     """Nobody takes it, and a column that was offered it has not changed."""
     column = empty_twin(ring)
-    for take in (Chunk, column.adopt, column.resume):
+    for take in (Chunk, column.adopt):
         with pytest.raises(StorageError, match="damaged"):
             take(data)
     assert not contents_of(column).any() and column.chunks() == ([], None)
@@ -76,9 +76,8 @@ def test_what_was_cut_off_or_added_to_is_noticed(method: str) -> None:
         refused_everywhere(ring, wrong)
     for other in (None, 3, bytearray(chunk), memoryview(bytearray(chunk)), "SB3XCHNK"):  # others might change meanwhile
         column = empty_twin(ring)
-        for take in (column.adopt, column.resume):
-            with pytest.raises((TypeError, ValueError)):
-                take(other)  # type: ignore[arg-type]
+        with pytest.raises((TypeError, ValueError)):
+            column.adopt(other)  # type: ignore[arg-type]
 
 
 def repaired(chunk: bytearray) -> bytes:
@@ -93,10 +92,13 @@ def repaired(chunk: bytearray) -> bytes:
 
 def use(ring: Ring, data: bytes) -> None:
     """Whatever the bytes are: they are refused, or can be read and written on without harm."""
-    for how in ("adopt", "resume"):
+    for taken in (None, 7, 1):
         column = empty_twin(ring)
         try:
-            getattr(column, how)(data)
+            if taken is None:
+                column.adopt(data)
+            else:
+                column.adopt_row(Chunk(data), 17, taken)
         except StorageError:
             continue
         rows, envs = np.divmod(np.arange(80), 2)
@@ -176,35 +178,44 @@ def test_a_chunk_of_other_observations_is_refused() -> None:
         make_column((3, 9, 8), n_envs=2, method="delta", rows=10),
     ]
     for column in others:
-        for take in (column.adopt, column.resume):
-            with pytest.raises(StorageError):
-                take(chunks[0])
+        with pytest.raises(StorageError):
+            column.adopt(chunks[0])
         assert not contents_of(column).any()
 
 
 def test_where_a_chunk_may_be_put() -> None:
     ring, chunks = filled("delta")
-    whole = next(chunk for chunk in chunks if (Chunk(chunk).rows, Chunk(chunk).lap) == (16, 1))
-    held = Chunk(whole)
+    whole, first = next((chunk, first) for chunk, _, first, rows in ring.frames.spans()[0] if rows == 16)
+    assert len(chunks) > 2
     column = empty_twin(ring)
-    for row in (1, 15, 17, 32, 40, 2**40, 2**63 - 1):
-        with pytest.raises(StorageError, match="does not fit"):
+    for row in (25, 32, 40, 2**40, 2**63 - 1):
+        with pytest.raises(StorageError, match="do not fit"):
             column.adopt(whole, row)
-    for row in (0, 16):
+    for chunk_row, rows in ((1, 16), (16, 1), (16, 0), (0, 17), (2**40, 1), (0, 2**62)):
+        with pytest.raises(StorageError, match="do not fit"):
+            column.adopt(whole, 0, chunk_row, rows)
+    for row in (3, 24):
         column.adopt(whole, row)
-    expected = ring.twins[:, held.first_row : held.first_row + 16]
-    got = contents_of(column)
-    assert got[:, :16].tobytes() == got[:, 16:32].tobytes() == expected.tobytes() and not got[:, 32:].any()
-    column.resume(chunks[-1])  # one that was open
-    with pytest.raises(StorageError, match="damaged"):
-        column.resume(chunks[-1])
-    with pytest.raises(StorageError):
-        column.adopt(whole, Chunk(chunks[-1]).first_row)
+    column.adopt(whole, 20, 5, 9)  # over the end of one and the beginning of another
+    expected = np.zeros_like(ring.twins)
+    written = ring.twins[:, first : first + 16]
+    expected[:, 3:19], expected[:, 24:40], expected[:, 20:29] = written, written, written[:, 5:14]
+    assert contents_of(column).tobytes() == expected.tobytes()
+    column.adopt_row(whole, 10, 2)
+    expected[:, 10] = written[:, 2]
+    assert contents_of(column).tobytes() == expected.tobytes()
+    with pytest.raises(StorageError, match="does not fit"):
+        column.adopt_row(whole, 12, 2)  # there is an open row
+    with pytest.raises(StorageError, match="being written"):
+        column.adopt(whole, 9)
+    column.adopt(whole, 11, 0, 2)
+    expected[:, 11:13] = written[:, :2]
+    assert contents_of(column).tobytes() == expected.tobytes()
 
 
 def test_empty_chunks_do_nothing() -> None:
     for chunk in (Chunk.__new__(Chunk), Chunk(None)):  # type: ignore[arg-type]
-        for look in (len, bytes, memoryview, lambda c: c.rows, lambda c: c.lap, lambda c: c.first_row):
+        for look in (len, bytes, memoryview, lambda c: c.rows, lambda c: c.first_row):
             with pytest.raises((ValueError, TypeError)):
                 look(chunk)  # type: ignore[operator]
 
@@ -216,10 +227,10 @@ def test_hostile_arguments_are_refused() -> None:
     ring, _ = filled("delta")
     _, usual = ring.frames.__reduce_ex__(4)
     assert contents_of(restore_frames(*usual)).tobytes() == ring.twins.tobytes()
-    names = ["version", "shape", "obs_shape", "dtype", "spec", "split", "looks", "head_sum", "lock", "chunks"]
+    names = ["version", "shape", "obs_shape", "dtype", "spec", "split", "looks", "places", "head_sum", "lock", "chunks"]
     spec = usual[4]
     wrong: dict[str, list[Any]] = {
-        "version": [0, 2, None, "1"],
+        "version": [0, 1, 3, None, "2"],
         "shape": [
             None,
             (),
@@ -241,6 +252,11 @@ def test_hostile_arguments_are_refused() -> None:
         ],
         "split": [None, (0, 0), (9, 1), (0, -1), (0, 2), (0, 2**70), ()],
         "looks": [None, (), (1,), (2**70, 0), ("a", "b")],
+        "places": [
+            *(None, (), 5, (1,), ((0, 0, 0),), ((0, 0, 0, 0),), ((0, -1, 0, 1),), ((99, 0, 0, 1),), ((-1, 0, 0, 1),)),
+            *(((0, 0, 0, 41),), ((0, 0, 39, 2),), ((0, 16, 0, 1),), ((0, 0, 0, 2**70),), (("a", 0, 0, 1),)),
+            *(((0, 0, 4, 2), (0, 0, 0, 2)), ((0, 0, 0, 9), (0, 0, 4, 9)), ((0, 0, 0, 1),) * 3),
+        ],
         "head_sum": [None, 0, "x"],
         "lock": [None, 5, object()],
         "chunks": [
@@ -265,14 +281,14 @@ def test_hostile_arguments_are_refused() -> None:
                 arguments[names.index(name)] = value
                 if mends:  # as somebody would who means harm
                     try:
-                        arguments[7] = _sum_of_head(*arguments[1:7])
+                        arguments[8] = _sum_of_head(tuple(arguments[1:8]), len(arguments[-1]))
                     except (TypeError, AttributeError, ValueError):
                         continue
                 try:
                     frames = restore_frames(*arguments)
                 except (StorageError, TypeError, ValueError, MemoryError):
                     continue
-                assert (name, mends) in (("head_sum", True), ("looks", True), ("chunks", True), ("chunks", False)), (
+                assert (name, mends) in (("head_sum", True), ("looks", True), ("chunks", True), ("places", True)), (
                     name,
                     value,
                 )

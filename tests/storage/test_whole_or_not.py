@@ -95,6 +95,14 @@ def goes_on(ring: Ring, frames: Frames, pair: Any, seed: int) -> None:
     assert contents_of(frames).tobytes() == twins.tobytes()
 
 
+def loaded(ring: Ring, saved: bytes) -> Frames:
+    """Load a column, and write its last rows again, so that it has an open chunk in the middle of things."""
+    frames: Frames = pickle.loads(saved)
+    for row in [(ring.row - back) % ROWS for back in range(12, 0, -1)]:
+        frames.write(row, ring.twins[0][row], 0, ring.twins[1][row])
+    return frames
+
+
 def steps(ring: Ring, codecs: CodecCalls, number: int = 14) -> Iterator[tuple[Any, int, Frames]]:
     """
     Go through adds, and for each through some of the calls of a codec that it makes.
@@ -107,12 +115,12 @@ def steps(ring: Ring, codecs: CodecCalls, number: int = 14) -> Iterator[tuple[An
         if rng.random() < 0.4:  # a stack in which nothing is known, stored frame by frame
             pair = tuple(np.random.default_rng(rng.randrange(99)).integers(0, 3, (2, *pair[0].shape), dtype=np.uint8))
         saved = pickle.dumps(ring.frames)
-        copy = pickle.loads(saved)
+        copy = loaded(ring, saved)
         before = codecs.calls
         copy.write(ring.row, pair[0], 0, pair[1])
         calls = codecs.calls - before
         for call in sorted(rng.sample(range(calls), min(calls, 4))):
-            yield pair, call, pickle.loads(saved)
+            yield pair, call, loaded(ring, saved)
         ring.write(pair)
         ring.went_on(pair)
         if rng.random() < 0.5:
@@ -181,7 +189,7 @@ def changes(frames: Frames, row: int) -> list[Callable[[], Any]]:
         lambda: frames.write((row + 7) % ROWS, obs[:1], 1, envs=[1]),
         lambda: frames.set_layout(FrameLayout.whole(frames.obs_shape, 1)),
         lambda: frames.adopt(bytes(sealed[0])),
-        lambda: frames.resume(bytes(sealed[0])),
+        lambda: frames.adopt_row(sealed[0], row, 0),
         frames.clear,
     ]
 

@@ -366,7 +366,7 @@ static int make_chunk(arrangement *of, const ft_chunk *chunk, ft_chunk **made) {
             next += lanes[i].n_groups * FT_GROUP_BYTES;
         }
         const size_t size = ft_measure_chunk(&rows);
-        ft_write_chunk(&rows, chunk->first_row, chunk->lap, pages);
+        ft_write_chunk(&rows, chunk->first_row, pages);
         uint8_t *fitting = ft_resize_pages(pages, room, size);
         result = fitting == NULL ? FT_NO_MEMORY : FT_OK;
         if (fitting != NULL) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum {
+    WRITTEN_AGAIN = 4,       /* observations that the last row may hold in vain */
     MOST_CLASSES = 1 << 12,  /* after which a chunk is full */
     MOST_FRAMES = 64,  /* as many bytes as so many frames have, likewise: by then, its key frames do not matter any more */
     LEAST_DATA = 1 << 19,    /* but no fewer bytes than this, */
@@ -107,6 +108,13 @@ int ft_builder_new(const ft_schema *schema, int transform, size_t most_rows, ft_
     return FT_OK;
 }
 
+static void free_copy(ft_builder *builder) {
+    ft_free(builder->copy.obs);
+    ft_free(builder->copy.streams[0]);
+    ft_free(builder->copy.scratch);
+    builder->copy = (row_copy){NULL, {NULL, NULL}, NULL};
+}
+
 void ft_builder_free(ft_builder *builder) {
     if (builder == NULL) {
         return;
@@ -116,11 +124,12 @@ void ft_builder_free(ft_builder *builder) {
         ft_free(builder->rooms[i].exceptions);
     }
     void *parts[] = {builder->streams, builder->saved, builder->rooms, builder->lanes, builder->counts, builder->number_memory,
-                     builder->saved_numbers, builder->hashes, builder->classes, builder->aside, builder->values,
-                     builder->catalogue.slots};
+                     builder->saved_numbers, builder->hashes, builder->classes, builder->values, builder->catalogue.slots,
+                     builder->places.slots, builder->compared};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         ft_free(parts[i]);
     }
+    free_copy(builder);
     ft_free_pages(builder->memory, builder->memory_bytes);
     ft_free_pages(builder->block, builder->block_bytes);
     ft_free_pictures(builder->pictures);
@@ -144,9 +153,11 @@ void ft_builder_begin(ft_builder *builder) {
     }
     memset(builder->hashes, 0, builder->n_hashes * sizeof *builder->hashes);
     ft_clear_catalogue(&builder->catalogue);
+    ft_clear_places(&builder->places);
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         stream *of = &builder->streams[i];
-        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above, .picture = of->picture};
+        *of = (stream){.key = -1, .base = -1, .short_groups = of->short_groups, .row_above = of->row_above, .vain = of->vain,
+                       .picture = of->picture};
         ft_lane *lane = &builder->lanes[i];
         lane->n_groups = lane->n_exceptions = lane->frames = lane->open_bytes = 0;
         lane->open = NULL;
@@ -165,8 +176,22 @@ bool ft_builder_is_full(const ft_builder *builder) {
     return full;
 }
 
-size_t ft_builder_count_last_frames(const ft_builder *builder, size_t i) {
-    return builder->streams[i].frames - builder->streams[i].frames_before;
+bool ft_builder_has_much_in_vain(const ft_builder *builder) {
+    const size_t most = WRITTEN_AGAIN * builder->rows.views * builder->rows.layout.depth;
+    for (size_t i = 0; i < builder->rows.n_streams; i++) {
+        if (builder->streams[i].frames - builder->streams[i].frames_before > most) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ft_builder_doubts_layout(const ft_builder *builder, uint64_t patience) {
+    const ft_rows *rows = &builder->rows;
+    /* Giving a layout up means that the chunk ends or is coded again, so that is done once strays have cost as much. All streams may
+     * begin an episode at the same time. */
+    const uint64_t held = (uint64_t)rows->rows * rows->n_streams * rows->views, strays = builder->doubt.strays;
+    return rows->layout.depth > 1 && strays > patience && strays - patience > 2 * rows->n_streams + held / rows->layout.depth;
 }
 
 bool ft_builder_get_last(const ft_builder *builder, size_t i, uint8_t *out) {
@@ -221,6 +246,7 @@ static void save_state(ft_builder *builder) {
 
 void ft_builder_abort(ft_builder *builder) {
     const size_t n = builder->rows.n_streams;
+    free_copy(builder);
     if (!builder->is_changing) {
         return;
     }
@@ -247,13 +273,7 @@ void ft_builder_abort(ft_builder *builder) {
 /* Let readers see what has been written. */
 static void publish(ft_builder *builder, size_t rows) {
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
-        const stream *of = &builder->streams[i];
-        ft_lane *lane = &builder->lanes[i];
-        lane->n_groups = (uint32_t)of->n_groups;
-        lane->n_exceptions = (uint32_t)of->n_exceptions;
-        lane->frames = of->frames;
-        lane->open = of->group_frames > 0 ? builder->rooms[i].records[of->which] : NULL;
-        lane->open_bytes = of->group_frames > 0 ? (uint32_t)of->staged : 0;
+        ft_describe_lane(builder, i, &builder->lanes[i]);
     }
     builder->rows.data_bytes = builder->data_bytes;
     builder->rows.n_classes = builder->n_classes;
@@ -284,14 +304,14 @@ int ft_builder_pack(ft_builder *builder, const ft_codecs *codecs) {
     return result;
 }
 
-int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_chunk **made) {
+int ft_builder_seal(ft_builder *builder, uint64_t first_row, ft_chunk **made) {
     ft_chunk *chunk = ft_alloc_chunk(builder->rows.n_streams);
     *made = NULL;
     if (chunk == NULL || !ft_resize_block(builder, ft_measure_chunk(&builder->rows))) {
         ft_free(chunk);
         return FT_NO_MEMORY;
     }
-    ft_write_chunk(&builder->rows, first_row, lap, builder->block);
+    ft_write_chunk(&builder->rows, first_row, builder->block);
     ft_set_up_chunk(chunk, builder->block, builder->block_bytes);
     builder->block = NULL; /* it is the chunk's now, and so are tables */
     chunk->shelf = builder->shelf;
@@ -342,6 +362,95 @@ int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size
     return result;
 }
 
+int ft_builder_check_parts(const ft_builder *builder, const ft_part *parts, size_t n_parts, size_t *cells) {
+    const ft_rows *rows = &builder->rows;
+    *cells = 0;
+    for (size_t part = 0; part < n_parts; part++) {
+        if (parts[part].view >= rows->views || (parts[part].turned && !rows->layout.can_turn) || parts[part].count > rows->n_streams ||
+            (part > 0 && parts[part].view == parts[0].view)) {
+            return FT_INVALID;
+        }
+        for (size_t k = 0; parts[part].streams != NULL && k < parts[part].count; k++) {
+            if (parts[part].streams[k] >= rows->n_streams) {
+                return FT_OUTSIDE;
+            }
+        }
+        *cells += parts[part].count;
+    }
+    return n_parts <= rows->views ? FT_OK : FT_INVALID;
+}
+
+/* -- rows that are copied ------------------------------------------------------------------------------------------------- */
+
+static bool make_copy(ft_builder *builder, const ft_rows *from) {
+    row_copy *copy = &builder->copy;
+    copy->obs = ft_alloc(from->views * from->n_streams, from->obs_bytes);
+    copy->streams[0] = ft_alloc(FT_MAX_VIEWS * from->n_streams, sizeof(size_t));
+    copy->scratch = ft_alloc(1, ft_measure_scratch(from));
+    copy->streams[1] = copy->streams[0] != NULL ? copy->streams[0] + from->n_streams : NULL;
+    return copy->obs && copy->streams[0] && copy->scratch;
+}
+
+/* Decode the cells of a row that are written, but not those that a row here has already. Each view makes a part, which may be empty. */
+static int decode_row(ft_builder *builder, size_t row, const ft_rows *from, size_t from_row, ft_part parts[FT_MAX_VIEWS],
+                      const ft_codecs *codecs) {
+    row_copy *copy = &builder->copy;
+    for (size_t view = 0; view < FT_MAX_VIEWS; view++) {
+        parts[view] = (ft_part){view, copy->obs + view * from->n_streams * from->obs_bytes, false, copy->streams[view], 0};
+    }
+    for (size_t i = 0; i < from->n_streams; i++) {
+        const unsigned known = row < builder->rows.rows ? ft_find_written_views(&builder->rows, row, i) : 0;
+        const unsigned wanted = ft_find_written_views(from, from_row, i) & ~known;
+        uint8_t *outputs[FT_MAX_VIEWS] = {NULL, NULL};
+        const size_t room[FT_MAX_VIEWS] = {0, 0};
+        for (size_t view = 0; view < FT_MAX_VIEWS; view++) {
+            if (wanted >> view & 1) {
+                outputs[view] = copy->obs + (view * from->n_streams + parts[view].count) * from->obs_bytes;
+                copy->streams[view][parts[view].count++] = i;
+            }
+        }
+        const int result = wanted != 0 ? ft_decode_cell(from, from_row, i, outputs, room, copy->scratch, codecs) : FT_OK;
+        if (result != FT_OK) {
+            return result;
+        }
+    }
+    return FT_OK;
+}
+
+int ft_builder_copy_rows(ft_builder *builder, size_t row, const ft_rows *from, size_t first, size_t count, const ft_codecs *codecs) {
+    const ft_doubt doubt = builder->doubt;
+    const bool completes = row < builder->rows.rows;
+    int result = make_copy(builder, from) ? FT_OK : FT_NO_MEMORY;
+    for (size_t k = 0; k < count && result == FT_OK; k++) {
+        ft_part parts[FT_MAX_VIEWS];
+        result = decode_row(builder, row + k, from, first + k, parts, codecs);
+        if (result == FT_OK) {
+            result = ft_builder_stage(builder, row + k, parts, from->views, codecs);
+        }
+        if (result == FT_OK) {
+            ft_builder_commit(builder);
+        }
+        for (size_t i = 0; completes && result == FT_OK && i < parts[0].count + parts[1].count; i++) {
+            const bool is_first = i < parts[0].count;
+            builder->streams[parts[!is_first].streams[is_first ? i : i - parts[0].count]].known = false; /* nothing follows from it */
+        }
+    }
+    free_copy(builder);
+    builder->doubt = doubt; /* what was seen already says nothing new */
+    return result;
+}
+
+int ft_builder_skip_rows(ft_builder *builder, size_t count, const ft_codecs *codecs) {
+    int result = FT_OK;
+    for (size_t k = 0; k < count && result == FT_OK; k++) {
+        result = ft_builder_stage(builder, builder->rows.rows, NULL, 0, codecs);
+        if (result == FT_OK) {
+            ft_builder_commit(builder);
+        }
+    }
+    return result;
+}
+
 /* -- what it takes -------------------------------------------------------------------------------------------------------- */
 
 ft_doubt *ft_builder_get_doubt(ft_builder *builder) { return &builder->doubt; }
@@ -374,7 +483,8 @@ size_t ft_builder_count_index_bytes(const ft_builder *builder) {
 }
 
 size_t ft_builder_count_held_bytes(const ft_builder *builder) {
-    size_t bytes = builder->block_bytes + builder->classes_room + builder->catalogue.n_slots * sizeof *builder->catalogue.slots;
+    size_t bytes = builder->block_bytes + builder->classes_room + builder->catalogue.n_slots * sizeof *builder->catalogue.slots +
+                   builder->places.n_slots * sizeof *builder->places.slots;
     for (size_t i = 0; i < builder->rows.n_streams; i++) {
         bytes += builder->rooms[i].groups_room + builder->rooms[i].exceptions_room;
     }

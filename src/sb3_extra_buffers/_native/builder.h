@@ -20,6 +20,14 @@ typedef struct picture_choice {
     uint32_t calm;     /* groups in a row that patches were good for */
 } picture_choice;
 
+/* Where frames of the open chunk are, found by what they are. It may know frames that have been taken back, or be short of some: whatever
+ * it finds is compared byte by byte before it is referred to. */
+typedef struct frame_places {
+    uint64_t *slots; /* half of a hash, and the number of the frame in its environment + 1; 0 for free */
+    size_t n_slots;  /* a power of two; 0 before the first frame */
+    size_t count;
+} frame_places;
+
 /* One environment. What is in here is kept aside before a row is written, and put back if that fails. */
 typedef struct stream {
     bool known;          /* whether `last` is the last observation, and `numbers` are its frames */
@@ -39,6 +47,7 @@ typedef struct stream {
     size_t base_cost;    /* bytes of first patches on it that are left until it is given up */
     size_t first_patch;  /* bytes of the first patch of the last group, if it is right on the key frame; 0 otherwise */
     uint32_t short_groups, row_above;
+    uint32_t vain;       /* searches for a frame that the chunk holds already which found none, less those that found one */
     picture_choice picture;
     uint32_t coded[FT_MOST_CODERS]; /* frames, see ft_usage */
     /* The row that was written last. */
@@ -59,6 +68,13 @@ typedef struct stream_memory {
     frame_number *cell;        /* of the row that was written last, view by view */
     frame_number *before;      /* of the last view of the row before that */
 } stream_memory;
+
+/* A row that is decoded, to be written. */
+typedef struct row_copy {
+    uint8_t *obs; /* of each view, of each stream */
+    size_t *streams[FT_MAX_VIEWS];
+    uint8_t *scratch;
+} row_copy;
 
 typedef struct ft_pictures ft_pictures;
 
@@ -98,7 +114,9 @@ struct ft_builder {
     ft_shelf shelf;
     uint8_t *base;       /* scratch: a frame that a group begins with */
     ft_catalogue catalogue;
-    uint8_t *aside;      /* last observations while a row of another lap is copied; NULL before that is first needed */
+    frame_places places;
+    uint8_t *compared;   /* scratch, while a frame is decoded to be compared; NULL otherwise */
+    row_copy copy;       /* while rows are copied */
 };
 
 /* One group may end early because a life is lost or a level is done. Where several in a row do, frames have nothing to do with
@@ -120,8 +138,11 @@ static inline uint8_t *last_exception(const ft_builder *builder, size_t i) {
 bool ft_make_room(uint8_t **memory, size_t *room, size_t used, size_t bytes, size_t first, const uint8_t **seen);
 /* Bytes that the record of a group may have while it is being written. */
 size_t ft_measure_record(const ft_rows *rows, size_t patch_limit);
-/* Store a frame: it is the stream's last one then. */
-int ft_store_frame(ft_builder *builder, size_t stream, const uint8_t *frame, const ft_codecs *codecs);
+/* Store a frame, unless the chunk holds it already and to refer to it takes less; `*number` is that of the frame. */
+int ft_store_frame(ft_builder *builder, size_t stream, const uint8_t *frame, const ft_codecs *codecs, frame_number *number);
+/* What readers have to know of a stream, with what is staged. */
+void ft_describe_lane(const ft_builder *builder, size_t stream, ft_lane *lane);
+void ft_clear_places(frame_places *known);
 /* Have the block be of so many bytes, which is no fewer than are in use. */
 bool ft_resize_block(ft_builder *builder, size_t bytes);
 /* Move the record of a stream's open group to the data. */

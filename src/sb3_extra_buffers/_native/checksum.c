@@ -2,6 +2,7 @@
 #include "checksum.h"
 
 #include "frametable.h"
+#include "kernels.h"
 
 #include <string.h>
 
@@ -12,7 +13,7 @@ enum { POLYNOMIAL_BYTES = 8 };
 #define HAS_INSTRUCTION 1
 #include <nmmintrin.h>
 
-static bool is_supported(void) { return __builtin_cpu_supports("sse4.2"); }
+static bool is_supported(void) { return ft_has_sse42(); }
 
 __attribute__((target("sse4.2"))) static uint32_t with_instruction(uint32_t crc, const uint8_t *data, size_t size) {
     uint64_t sum = crc;
@@ -48,8 +49,14 @@ static uint32_t with_instruction(uint32_t crc, const uint8_t *data, size_t size)
 
 /* Row `k` holds what a byte does that is followed by `k` zeros. */
 static uint32_t tables[POLYNOMIAL_BYTES][256];
+#ifdef HAS_INSTRUCTION
+static bool has_instruction;
+#endif
 
 void ft_init_checksums(void) {
+#ifdef HAS_INSTRUCTION
+    has_instruction = is_supported();
+#endif
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
         for (int bit = 0; bit < 8; bit++) {
@@ -79,7 +86,7 @@ uint32_t ft_compute_checksum_plainly(const uint8_t *data, size_t size) {
 
 uint32_t ft_compute_checksum(const uint8_t *data, size_t size) {
 #ifdef HAS_INSTRUCTION
-    if (is_supported()) {
+    if (has_instruction) {
         return ~with_instruction(~UINT32_C(0), data, size);
     }
 #endif

@@ -18,7 +18,6 @@ enum {
     AT_HEADER = 12,
     AT_SIZE = 16,
     AT_FIRST_ROW = 24,
-    AT_LAP = 32,
     AT_ROWS = 40,
     AT_STREAMS = 44,
     AT_VIEWS = 48,
@@ -97,7 +96,7 @@ static uint8_t *append(uint8_t *out, const void *bytes, size_t size) {
     return out + size;
 }
 
-static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_row, uint64_t lap, uint8_t *out) {
+static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_row, uint8_t *out) {
     const ft_layout *layout = &rows->given;
     memset(out, 0, HEADER_BYTES);
     memcpy(out, MAGIC, sizeof MAGIC);
@@ -117,7 +116,6 @@ static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_ro
         put_u32(out + words[k].at, words[k].value);
     }
     put_u64(out + AT_FIRST_ROW, first_row);
-    put_u64(out + AT_LAP, lap);
     put_u64(out + AT_SIZE, ft_measure_chunk(rows));
     put_u64(out + AT_OUTER, layout->outer);
     put_u64(out + AT_PART, layout->part);
@@ -125,9 +123,9 @@ static void write_header(const ft_rows *rows, const sizes *of, uint64_t first_ro
     put_u64(out + AT_DATA, of->data);
 }
 
-void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out) {
+void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint8_t *out) {
     const sizes of = sizes_of(rows);
-    write_header(rows, &of, first_row, lap, out);
+    write_header(rows, &of, first_row, out);
     uint8_t *data = out + HEADER_BYTES, *at = data + rows->data_bytes;
     if (rows->data != data) {
         append(data, rows->data, rows->data_bytes);
@@ -179,7 +177,7 @@ typedef struct header {
     ft_schema schema;
     size_t rows, groups, exceptions, classes, tables;
     int transform;
-    uint64_t data, first_row, lap;
+    uint64_t data, first_row;
 } header;
 
 static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
@@ -227,7 +225,6 @@ static const char *read_header(const uint8_t *bytes, size_t size, header *of) {
     of->tables = get_u32(bytes + AT_TABLES);
     of->data = get_u64(bytes + AT_DATA);
     of->first_row = get_u64(bytes + AT_FIRST_ROW);
-    of->lap = get_u64(bytes + AT_LAP);
     return NULL;
 }
 
@@ -327,7 +324,7 @@ static void count_coded(ft_chunk *chunk) {
 
 /* Fill in a chunk from its bytes; returns what is wrong with them. Sums of data and index are for the caller to check. */
 static const char *set_up(ft_chunk *chunk, const header *of, const ft_rows *rows, const uint8_t *bytes, size_t size) {
-    *chunk = (ft_chunk){.rows = *rows, .bytes = bytes, .size = size, .first_row = of->first_row, .lap = of->lap, .owners = 1};
+    *chunk = (ft_chunk){.rows = *rows, .bytes = bytes, .size = size, .first_row = of->first_row, .owners = 1};
     chunk->rows.rows = of->rows;
     chunk->rows.data = bytes + HEADER_BYTES;
     chunk->rows.data_bytes = (size_t)of->data;
@@ -432,6 +429,21 @@ void ft_set_up_chunk(ft_chunk *chunk, const uint8_t *pages, size_t size) {
     chunk->release = free_pages;
 }
 
+int ft_copy_chunk(const ft_rows *rows, uint64_t first_row, ft_chunk **made) {
+    const size_t size = ft_measure_chunk(rows);
+    ft_chunk *chunk = ft_alloc_chunk(rows->n_streams);
+    uint8_t *pages = chunk != NULL ? ft_alloc_pages(size) : NULL;
+    *made = NULL;
+    if (pages == NULL) {
+        ft_free(chunk);
+        return FT_NO_MEMORY;
+    }
+    ft_write_chunk(rows, first_row, pages);
+    ft_set_up_chunk(chunk, pages, size);
+    *made = chunk;
+    return FT_OK;
+}
+
 /* -- owners --------------------------------------------------------------------------------------------------------------- */
 
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -456,7 +468,7 @@ void ft_chunk_drop(ft_chunk *chunk) {
 }
 
 ft_chunk_info ft_chunk_get_info(const ft_chunk *chunk) {
-    return (ft_chunk_info){chunk->bytes, chunk->size, chunk->rows.rows, chunk->first_row, chunk->lap};
+    return (ft_chunk_info){chunk->bytes, chunk->size, chunk->rows.rows, chunk->first_row};
 }
 
 size_t ft_chunk_count_index_bytes(const ft_chunk *chunk) { return ft_chunk_count_held_bytes(chunk) - chunk->rows.data_bytes; }

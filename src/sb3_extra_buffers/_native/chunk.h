@@ -11,7 +11,7 @@ enum {
     FT_GROUP_BYTES = 6,     /* u32 offset of its record in the data, u16 number of its first frame */
     FT_EXCEPTION_BYTES = 8, /* u16 row, u16 frames of the stream before it, u32 class */
     FT_COUNT_BYTES = 2,     /* u16 exceptions before the first row of a block */
-    FT_MOST_FRAMES = 50000, /* of a stream; the block that is begun below that ends below 2^16 */
+    FT_MOST_FRAMES = 50000, /* of a stream; the row that is begun below that ends below 2^16 */
     FT_FAR = 4096,          /* older frames are stored again rather than referred to */
     FT_ZEROS = INT16_MIN,   /* in a class, in place of a frame: zeros, which are not stored */
     FT_UNWRITTEN = INT16_MIN + 1,
@@ -51,7 +51,7 @@ static inline void ft_fetch(const uint8_t *address, ft_asked *asked) {
 typedef struct ft_lane {
     const uint8_t *groups;
     const uint8_t *exceptions; /* in the order of rows; the first is at row 0 */
-    const uint8_t *counts;     /* one for each block */
+    const uint8_t *counts;     /* one for each FT_BLOCK_ROWS rows */
     const uint8_t *open;       /* the record of the last group, if it is not in the data yet */
     uint32_t n_groups, n_exceptions, frames;
     uint32_t open_bytes;
@@ -103,9 +103,8 @@ struct ft_chunk {
     size_t size;
     void (*release)(void *context, const uint8_t *bytes, size_t size);
     void *context;
-    uint64_t first_row, lap;
+    uint64_t first_row; /* of the ring, when it was sealed */
     uint64_t owners; /* changed by atomic steps only */
-    size_t blocks;   /* of a ring that hold it */
     uint32_t coded[FT_MOST_CODERS]; /* frames, see ft_usage */
     ft_shelf shelf;
     ft_lane lanes[];
@@ -135,13 +134,17 @@ void ft_builder_free(ft_builder *builder);
 void ft_builder_begin(ft_builder *builder);
 /* Make a sealed chunk of what has been committed, and begin another one. The records stay where they are: their memory is the
  * chunk's. Where that cannot be, nothing has changed. */
-int ft_builder_seal(ft_builder *builder, uint64_t first_row, uint64_t lap, ft_chunk **chunk);
+int ft_builder_seal(ft_builder *builder, uint64_t first_row, ft_chunk **chunk);
 /* What is there to be read, up to the last commit. */
 const ft_rows *ft_builder_get_rows(const ft_builder *builder);
-/* Whether the next row has to go to another chunk; to be called at the beginning of a block. */
+/* Whether the next row has to go to another chunk. */
 bool ft_builder_is_full(const ft_builder *builder);
-/* Frames that the last row of a stream has added, those that were written over included. */
-size_t ft_builder_count_last_frames(const ft_builder *builder, size_t stream);
+/* Whether the last row has been written over so often that another chunk had better begin with it. */
+bool ft_builder_has_much_in_vain(const ft_builder *builder);
+/* As ft_column_doubts_layout. */
+bool ft_builder_doubts_layout(const ft_builder *builder, uint64_t patience);
+/* Whether parts make sense, FT_INVALID or FT_OUTSIDE; `*cells` are how many observations they have. */
+int ft_builder_check_parts(const ft_builder *builder, const ft_part *parts, size_t n_parts, size_t *cells);
 /* As ft_column_stage, for the row after the last one, or the last one again. */
 int ft_builder_stage(ft_builder *builder, size_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs);
 void ft_builder_commit(ft_builder *builder);
@@ -149,14 +152,16 @@ void ft_builder_commit(ft_builder *builder);
 void ft_builder_abort(ft_builder *builder);
 /* The last observation that a stream has seen, in C order; false where there is none. */
 bool ft_builder_get_last(const ft_builder *builder, size_t stream, uint8_t *out);
-/* Before a row is copied that does not come after the last one, and after that: have streams go on from where they were. */
-int ft_builder_set_last_aside(ft_builder *builder);
-void ft_builder_restore_last(ft_builder *builder);
+/* Decode rows of another chunk and commit them here one by one, from a row on that comes next; or one to the last row, which gets the
+ * cells that it lacks. What was seen that way is no reason to doubt the layout. On failure, some rows may have been copied. */
+int ft_builder_copy_rows(ft_builder *builder, size_t row, const ft_rows *from, size_t first, size_t count, const ft_codecs *codecs);
+/* Commit rows in which nothing is written. */
+int ft_builder_skip_rows(ft_builder *builder, size_t count, const ft_codecs *codecs);
 /* Have the group codec, if there is one, work on the groups that are still open, as nothing is going to be added to them. The first
  * is for a row that is staged, which is aborted if that fails; the other one for what has been committed, and commits that. */
 int ft_builder_pack_staged(ft_builder *builder, const ft_codecs *codecs);
 int ft_builder_pack(ft_builder *builder, const ft_codecs *codecs);
-/* What has been seen so far; for rows that are only coded again, the caller puts it back. */
+/* What has been seen so far. */
 ft_doubt *ft_builder_get_doubt(ft_builder *builder);
 /* Whether most frames have to be decoded by a codec. */
 bool ft_builder_needs_codecs(const ft_builder *builder);
@@ -170,7 +175,9 @@ size_t ft_builder_count_held_bytes(const ft_builder *builder);
 /* Bytes of the sealed chunk that would be made of some rows, and that chunk, with as many bytes at `out`. The data may be where it
  * goes to already. */
 size_t ft_measure_chunk(const ft_rows *rows);
-void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint64_t lap, uint8_t *out);
+void ft_write_chunk(const ft_rows *rows, uint64_t first_row, uint8_t *out);
+/* Make that chunk, in memory of its own. Returns FT_OK or FT_NO_MEMORY. */
+int ft_copy_chunk(const ft_rows *rows, uint64_t first_row, ft_chunk **chunk);
 /* Memory for a chunk that is not there yet, and, once ft_write_chunk has written its pages, that chunk, which frees them. A
  * caller that wants none after all must free the memory with ft_free. */
 ft_chunk *ft_alloc_chunk(size_t n_streams);
@@ -203,6 +210,8 @@ size_t ft_measure_scratch(const ft_rows *rows);
 /* Decode a cell. Outputs hold one observation each; `room[view]` bytes after them may be written to and are decoded later. */
 int ft_decode_cell(const ft_rows *rows, size_t row, size_t stream, uint8_t *const outputs[FT_MAX_VIEWS],
               const size_t room[FT_MAX_VIEWS], uint8_t *scratch, const ft_codecs *codecs);
+/* Decode a frame, as it is coded, to the beginning of the scratch. */
+int ft_decode_frame(const ft_rows *rows, const ft_lane *lane, size_t frame, uint8_t *scratch, const ft_codecs *codecs);
 /* Have what it takes to decode a cell come to a cache, step by step, each of which needs what the one before it has fetched; or note
  * its pages, where there is a list for them. */
 enum { FT_FETCH_INDEX, FT_FETCH_HEADERS, FT_FETCH_FRAMES, FT_FETCH_OBJECTS, FT_FETCH_STEPS };

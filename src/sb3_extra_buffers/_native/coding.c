@@ -319,18 +319,24 @@ static int store_alone(ft_builder *builder, size_t i, const uint8_t *frame, cons
     return FT_OK;
 }
 
-static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, const ft_codecs *codecs) {
+/* Write the patch on the last frame behind the open group, to which it does not belong yet. Returns where it ends. */
+static size_t encode_next(ft_builder *builder, size_t i, const uint8_t *frame) {
+    const stream *of = &builder->streams[i];
+    const bool goes_on = builder->rows.method.references && of->tail_holds && of->group_frames > 0 &&
+                         of->group_frames < 1u << builder->rows.method.shift;
+    if (!goes_on || !ft_expects_patch(builder, i, builder->rooms[i].tail, frame)) {
+        return FT_NO_PATCH;
+    }
+    return encode_patch(builder, i, builder->rooms[i].tail, frame, of->staged, ft_limit_patch(of, builder->patch_limit));
+}
+
+static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, size_t end, const ft_codecs *codecs) {
     stream *of = &builder->streams[i];
-    if (of->tail_holds && of->group_frames > 0 && of->group_frames < 1u << builder->rows.method.shift &&
-        ft_expects_patch(builder, i, builder->rooms[i].tail, frame)) {
-        const size_t limit = ft_limit_patch(of, builder->patch_limit);
-        const size_t end = encode_patch(builder, i, builder->rooms[i].tail, frame, of->staged, limit);
-        if (end != FT_NO_PATCH) {
-            of->staged = end;
-            of->group_frames++;
-            of->coded[KEYED]++;
-            return FT_OK;
-        }
+    if (end != FT_NO_PATCH) {
+        of->staged = end;
+        of->group_frames++;
+        of->coded[KEYED]++;
+        return FT_OK;
     }
     if (of->group_frames > 0) { /* a group that ends with its chunk is not counted */
         const bool is_short = of->group_frames < 1u << builder->rows.method.shift >> 1;
@@ -341,26 +347,183 @@ static int store_in_group(ft_builder *builder, size_t i, const uint8_t *frame, c
     return result == FT_OK ? open_group(builder, i, frame, codecs) : result;
 }
 
-int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *given, const ft_codecs *codecs) {
+/* -- frames that the chunk holds already ---------------------------------------------------------------------------------- */
+
+enum {
+    FIRST_PLACES = 64,
+    MOST_PLACES = 1 << 12, /* from there on, older frames are forgotten */
+    PROBES = 4,
+    CHEAP = 16,   /* a patch of less than this part of a frame takes less time to read than another group */
+    /* Searches in vain until a stream is searched for 32 of 512 frames only; one that finds a frame makes up for eight. */
+    PATIENCE = 64,
+    FOUND = 8,
+    SELDOM = 512,
+    TRIED = 32,
+};
+
+void ft_describe_lane(const ft_builder *builder, size_t i, ft_lane *lane) {
+    const stream *of = &builder->streams[i];
+    lane->n_groups = (uint32_t)of->n_groups;
+    lane->n_exceptions = (uint32_t)of->n_exceptions;
+    lane->frames = of->frames;
+    lane->open = of->group_frames > 0 ? builder->rooms[i].records[of->which] : NULL;
+    lane->open_bytes = of->group_frames > 0 ? (uint32_t)of->staged : 0;
+}
+
+void ft_clear_places(frame_places *known) {
+    known->count = 0;
+    if (known->slots != NULL) {
+        memset(known->slots, 0, known->n_slots * sizeof *known->slots);
+    }
+}
+
+/* Eight words at a time, as a multiplication takes several steps. */
+static uint32_t hash_frame(const uint8_t *frame, size_t size, size_t stream) {
+    enum { WORDS = 8, WORD = 8 };
+    const uint64_t odd = UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t sums[WORDS] = {0}, sum = stream;
+    size_t at = 0;
+    for (; at + WORDS * WORD <= size; at += WORDS * WORD) {
+        for (size_t j = 0; j < WORDS; j++) {
+            uint64_t word;
+            memcpy(&word, frame + at + j * WORD, WORD);
+            word ^= sums[j];
+            sums[j] = (word << 32 | word >> 32) * odd;
+        }
+    }
+    for (; at < size; at++) {
+        sums[0] = (sums[0] ^ frame[at]) * odd;
+    }
+    for (size_t j = 0; j < WORDS; j++) {
+        sum = (sum ^ sums[j]) * odd;
+        sum ^= sum >> 32;
+    }
+    return (uint32_t)sum;
+}
+
+static void add_place(frame_places *known, uint64_t slot) {
+    const size_t mask = known->n_slots - 1, first = (size_t)(slot >> 32);
+    size_t k = first & mask;
+    for (size_t probe = 0; probe < PROBES; probe++) {
+        if (known->slots[(first + probe) & mask] == 0) {
+            k = (first + probe) & mask;
+            known->count++;
+            break;
+        }
+    }
+    known->slots[k] = slot;
+}
+
+static bool room_for_place(frame_places *known) {
+    if (2 * known->count < known->n_slots || known->n_slots >= MOST_PLACES) {
+        return true;
+    }
+    const size_t n_slots = known->n_slots > 0 ? 4 * known->n_slots : FIRST_PLACES;
+    frame_places larger = {ft_alloc(n_slots, sizeof *larger.slots), n_slots, 0};
+    if (larger.slots == NULL) {
+        return false;
+    }
+    for (size_t k = 0; k < known->n_slots; k++) {
+        if (known->slots[k] != 0) {
+            add_place(&larger, known->slots[k]);
+        }
+    }
+    ft_free(known->slots);
+    *known = larger;
+    return true;
+}
+
+/* Whether a frame of a stream is this one, which its hash suggests. */
+static int compare_stored(ft_builder *builder, size_t i, frame_number number, const uint8_t *frame, const ft_codecs *codecs, bool *same) {
+    ft_lane lane = builder->lanes[i];
+    ft_describe_lane(builder, i, &lane);
+    ft_rows rows = builder->rows;
+    rows.data_bytes = builder->data_bytes;
+    ft_free(builder->compared); /* a codec has not returned then */
+    builder->compared = ft_resize(NULL, 1, ft_measure_scratch(&rows));
+    if (builder->compared == NULL) {
+        return FT_NO_MEMORY;
+    }
+    const int result = ft_decode_frame(&rows, &lane, (size_t)number, builder->compared, codecs);
+    *same = result == FT_OK && ft_active->same(frame, builder->compared, rows.frame_bytes);
+    ft_free(builder->compared);
+    builder->compared = NULL;
+    return result;
+}
+
+/* Look for a frame among those that the chunk holds; `*number` is -1 where it is none of them. */
+static int find_stored(ft_builder *builder, size_t i, const uint8_t *frame, uint32_t hash, const ft_codecs *codecs, frame_number *number) {
+    const stream *of = &builder->streams[i];
+    const frame_places *known = &builder->places;
+    *number = -1;
+    for (size_t probe = 0; probe < PROBES && known->n_slots > 0; probe++) {
+        const uint64_t slot = known->slots[(hash + probe) & (known->n_slots - 1)];
+        const frame_number other = (frame_number)(slot & 0xFFFFFFFF) - 1;
+        if (other < 0) {
+            break;
+        }
+        if (slot >> 32 != hash || (uint32_t)other >= of->frames || of->frames - (uint32_t)other >= FT_FAR) {
+            continue;
+        }
+        bool same = false;
+        const int result = compare_stored(builder, i, other, frame, codecs, &same);
+        if (result != FT_OK || same) {
+            *number = same ? other : -1;
+            return result;
+        }
+    }
+    return FT_OK;
+}
+
+/* Whether to look for a frame, of which the patch that would be stored ends at `end`. Without a stack alone: an observation of several
+ * frames would have to be read from as many groups. */
+static bool is_worth_search(const ft_builder *builder, size_t i, size_t end) {
+    const stream *of = &builder->streams[i];
+    const bool is_cheap = end != FT_NO_PATCH && (end - of->staged) * CHEAP < builder->rows.frame_bytes;
+    return builder->rows.layout.depth == 1 && !is_cheap && (of->vain < PATIENCE || of->frames % SELDOM < TRIED);
+}
+
+int ft_store_frame(ft_builder *builder, size_t i, const uint8_t *given, const ft_codecs *codecs, frame_number *number) {
     stream *of = &builder->streams[i];
+    const ft_rows *rows = &builder->rows;
     const uint8_t *frame = given;
     if (builder->values != NULL) {
         const uint8_t *before = of->tail_holds ? builder->rooms[i].given_tail : NULL;
-        const int mapped = ft_map_values(builder->values, given, builder->rows.frame_bytes, before, builder->rooms[i].tail, builder->coded);
+        const int mapped = ft_map_values(builder->values, given, rows->frame_bytes, before, builder->rooms[i].tail, builder->coded);
         if (mapped != FT_OK) {
             return mapped;
         }
         frame = builder->coded;
     }
-    const int result = builder->rows.method.references ? store_in_group(builder, i, frame, codecs)
-                                                       : store_alone(builder, i, frame, codecs);
+    const size_t end = encode_next(builder, i, frame);
+    const bool unchanged = end != FT_NO_PATCH ? end == of->staged + PATCH_PREFIX
+                                              : of->tail_holds && ft_active->same(frame, builder->rooms[i].tail, rows->frame_bytes);
+    if (unchanged && rows->layout.depth == 1) {
+        *number = (frame_number)of->frames - 1;
+        return FT_OK;
+    }
+    const bool searches = is_worth_search(builder, i, end);
+    uint32_t hash = 0;
+    if (searches) {
+        hash = hash_frame(frame, rows->frame_bytes, i);
+        const int found = room_for_place(&builder->places) ? find_stored(builder, i, frame, hash, codecs, number) : FT_NO_MEMORY;
+        if (found != FT_OK || *number >= 0) {
+            of->vain = of->vain > FOUND ? of->vain - FOUND : 0;
+            return found;
+        }
+        of->vain += of->vain < PATIENCE;
+    }
+    const int result = rows->method.references ? store_in_group(builder, i, frame, end, codecs) : store_alone(builder, i, frame, codecs);
     if (result == FT_OK) {
-        ft_active->copy(builder->rooms[i].tail, frame, builder->rows.frame_bytes);
+        ft_active->copy(builder->rooms[i].tail, frame, rows->frame_bytes);
         if (builder->values != NULL) {
-            ft_active->copy(builder->rooms[i].given_tail, given, builder->rows.given_bytes);
+            ft_active->copy(builder->rooms[i].given_tail, given, rows->given_bytes);
         }
         of->tail_holds = true;
-        of->frames++;
+        *number = (frame_number)of->frames++;
+        if (searches) {
+            add_place(&builder->places, (uint64_t)hash << 32 | of->frames);
+        }
     }
     return result;
 }

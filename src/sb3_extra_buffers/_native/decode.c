@@ -234,6 +234,31 @@ static bool leave_out(ft_group *of, size_t until, size_t *next, bool *alone) {
     return true;
 }
 
+/* Make a frame of a group out of one before it, or out of its base. `*next` is the frame that the next patch makes. */
+static int walk_to(const ft_rows *rows, ft_group *group, size_t wanted, size_t *next, const uint8_t *before, uint8_t *frame) {
+    bool alone;
+    if (!leave_out(group, wanted, next, &alone)) {
+        return FT_DAMAGED;
+    }
+    if (!alone && before != frame) {
+        ft_active->copy(frame, before, rows->frame_bytes);
+    }
+    for (; *next <= wanted; ++*next) {
+        if (!ft_apply_next(rows, group, frame)) {
+            return FT_DAMAGED;
+        }
+    }
+    return FT_OK;
+}
+
+int ft_decode_frame(const ft_rows *rows, const ft_lane *lane, size_t frame, uint8_t *memory, const ft_codecs *codecs) {
+    const ft_scratch own = ft_split_scratch(rows, memory);
+    ft_group found;
+    const int result = find_group(rows, lane, frame, &own, codecs, &found);
+    size_t next = found.first + !found.keyed;
+    return result == FT_OK ? walk_to(rows, &found, frame, &next, found.base, own.frame) : result;
+}
+
 int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const outputs[FT_MAX_VIEWS], const size_t room[FT_MAX_VIEWS],
               uint8_t *memory, const ft_codecs *codecs) {
     const ft_lane *lane = &rows->lanes[i];
@@ -281,17 +306,9 @@ int ft_decode_cell(const ft_rows *rows, size_t row, size_t i, uint8_t *const out
             /* A frame that lies in one piece is decoded where it goes to, if what that writes beyond it is put later. */
             const bool in_place = in_order && room[view] + (depth - 1 - j) * size >= FT_WRITE_AHEAD;
             uint8_t *frame = in_place ? outputs[view] + j * size : own.frame;
-            bool alone;
-            if (!leave_out(&found, until, &next, &alone)) {
-                return FT_DAMAGED;
-            }
-            if (!alone && before != frame) {
-                ft_active->copy(frame, before, size);
-            }
-            for (; next <= until; next++) {
-                if (!ft_apply_next(rows, &found, frame)) {
-                    return FT_DAMAGED;
-                }
+            const int walked = walk_to(rows, &found, until, &next, before, frame);
+            if (walked != FT_OK) {
+                return walked;
             }
             if (rows->transform == VALUES) {
                 if (!ft_put_values(rows, frame, j, outputs[view], &last)) {

@@ -32,7 +32,7 @@ enum ft_result {
 enum {
     FT_MAX_DEPTH = 64,
     FT_MAX_VIEWS = 2,
-    FT_BLOCK_ROWS = 16, /* chunks begin and end at multiples of it, unless the ring ends */
+    FT_BLOCK_ROWS = 16, /* of a chunk, that its index counts together */
 };
 
 /* Make the core ready for this processor. Must be called once before any other function, while there is one thread. */
@@ -115,15 +115,14 @@ typedef struct ft_chunk_info {
     const uint8_t *bytes; /* all of it: they may be written to a file or sent as they are, while the chunk is owned */
     size_t size;
     size_t rows;
-    uint64_t first_row;   /* in the ring */
-    uint64_t lap;         /* of the ring in which it was written, counted from 0 */
+    uint64_t first_row;   /* in the ring in which it was sealed */
 } ft_chunk_info;
 ft_chunk_info ft_chunk_get_info(const ft_chunk *chunk);
 
 /* -- columns -------------------------------------------------------------------------------------------------------------- */
 
-/* Make an empty column of `rows` rows, 1 to 2^60, in chunks of at most `chunk_rows`, which is rounded up to blocks and at most
- * 65,519. A chunk may end before that, where it is large.
+/* Make an empty column of `rows` rows, 1 to 2^60, in chunks of at most `chunk_rows`, which are at most 65,519. A chunk may end before
+ * that: where it is large, or where rows do not follow each other.
  * Returns FT_OK, FT_INVALID or FT_NO_MEMORY. */
 int ft_column_new(const ft_schema *schema, size_t rows, size_t chunk_rows, ft_column **column);
 void ft_column_free(ft_column *column); /* NULL may be freed */
@@ -142,17 +141,17 @@ typedef struct ft_part {
 
 /* Prepare a row: code the observations of up to `views` parts of different views. Nothing of it can be read before
  * ft_column_commit, which cannot fail. A commit or an abort must follow a success before anything else is changed. Cells that are
- * in no part stay as they are. Rows in the order of the ring are fast; any other order is right, but codes a chunk again for each.
+ * in no part stay as they are. A row that does not follow the last one begins another chunk, which takes time and some memory.
  * Returns FT_OK, FT_OUTSIDE, FT_INVALID, FT_NO_MEMORY, FT_DAMAGED (of rows that are coded again) or FT_CODEC. */
 int ft_column_stage(ft_column *column, uint64_t row, const ft_part *parts, size_t n_parts, const ft_codecs *codecs);
 void ft_column_commit(ft_column *column);
 
 /* Take back what is staged, and whatever else is under way: where a codec has never returned to ft_column_stage,
- * ft_column_set_layout or ft_column_resume, as in the child of a fork, what can be read is as it was before that call, and anything
+ * ft_column_set_layout or ft_column_adopt_row, as in the child of a fork, what can be read is as it was before that call, and anything
  * may follow. Does nothing where nothing is under way. */
 void ft_column_abort(ft_column *column);
 
-/* Split observations into frames in another way from now on. The open chunk is coded again; sealed ones stay as they are.
+/* Split observations into frames in another way from now on. The open chunk is coded again or sealed; sealed ones stay as they are.
  * Returns as ft_column_stage; FT_INVALID where observations would be of another size. */
 int ft_column_set_layout(ft_column *column, const ft_layout *layout, const ft_codecs *codecs);
 
@@ -165,35 +164,39 @@ bool ft_column_get_last(const ft_column *column, size_t stream, uint8_t *out);
 bool ft_column_doubts_layout(const ft_column *column);
 void ft_column_set_patience(ft_column *column, uint64_t observations);
 
-/* The sealed chunk that holds a row; NULL where the row is unwritten or in the open chunk. The column owns it: the caller must
- * keep it before the lock is released. */
-ft_chunk *ft_column_get_chunk(const ft_column *column, uint64_t row);
+/* Consecutive rows of the ring of which a sealed chunk is the newest holder. */
+typedef struct ft_span {
+    uint64_t first_row, rows; /* of the ring */
+    ft_chunk *chunk;          /* the column owns it: the caller must keep it before the lock is released */
+    uint64_t chunk_row;       /* which of the chunk's rows is the first of these */
+} ft_span;
+
+/* All spans, sorted by row and disjoint; `*count` are how many. They stay so until the column is changed. */
+const ft_span *ft_column_get_spans(const ft_column *column, size_t *count);
 
 /* Bytes of all chunks that have ever been sealed here: whenever it is another number, another chunk is full. */
 uint64_t ft_column_count_sealed_bytes(const ft_column *column);
 
-/* Make a sealed copy of the open chunk, which the caller owns; NULL with FT_OK where no row is open. Where one view of its last row
- * has been written, and the other one not since the last lap, the copy lacks that: ft_column_get_chunk still has the chunk with it.
+/* Make a sealed copy of the open chunk, which the caller owns; NULL with FT_OK where no row is open. A span may hold its last row, too:
+ * the copy lacks some cells of that then, which are in the span's chunk.
  * Returns FT_OK or FT_NO_MEMORY. */
 int ft_column_snapshot(const ft_column *column, ft_chunk **chunk);
 
-/* Put a chunk where its rows belong, without decoding it; on success the column owns it, in place of the caller. It must have the
- * same streams, views and sizes, one owner, and begin and end at multiples of FT_BLOCK_ROWS, or end where the ring ends. Rows of
- * the open chunk's blocks cannot be replaced.
- * Returns FT_OK or FT_INVALID. */
-int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t first_row);
+/* Put rows of a chunk in a place of the ring, without decoding them, over those that sealed chunks hold. The column becomes an owner,
+ * beside the caller. The chunk must have the same streams, views and sizes. Rows of the open chunk cannot be replaced.
+ * Returns FT_OK, FT_INVALID or FT_NO_MEMORY. */
+int ft_column_adopt(ft_column *column, ft_chunk *chunk, uint64_t chunk_row, uint64_t first_row, uint64_t rows);
 
-/* Put a copy of a sealed chunk, whose bytes are elsewhere, in its place: in all blocks of the ring that it still holds. The caller
+/* Write the cells of one row of a chunk, and go on behind it; its other cells stay as they are. It is for the last row of a snapshot,
+ * where another chunk holds some of its cells. No row may be open.
+ * Returns FT_OK, FT_INVALID, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC. */
+int ft_column_adopt_row(ft_column *column, const ft_chunk *chunk, uint64_t chunk_row, uint64_t row, const ft_codecs *codecs);
+
+/* Put a copy of a sealed chunk, whose bytes are elsewhere, in its place: in all rows of the ring that it still holds. The caller
  * owns both, as before. Returns FT_OK, or FT_INVALID where it is no copy. */
 int ft_column_exchange(ft_column *column, const ft_chunk *chunk, ft_chunk *copy);
 /* The same for a chunk that ft_chunk_arrange has made of it. */
 void ft_column_put_arranged(ft_column *column, const ft_chunk *chunk, ft_chunk *arranged);
-
-/* Go on with the rows of a chunk that may end anywhere, as a snapshot does: they are decoded, and are the open chunk then, which
- * must have no rows before. The next row is the one after them. The caller still owns the chunk. Sealed chunks must have been adopted
- * before: if one holds the last of these rows, what that row lacks is read from there, as it was where the snapshot was made.
- * Returns FT_OK, FT_INVALID, FT_NO_MEMORY, FT_DAMAGED or FT_CODEC. */
-int ft_column_resume(ft_column *column, const ft_chunk *chunk, uint64_t first_row, uint64_t lap, const ft_codecs *codecs);
 
 /* Coders that the format has; docs/format.md lists them. */
 enum { FT_MOST_CODERS = 10 };

@@ -1,6 +1,6 @@
 /* Reading from many cells at once: observations of a column, and values of a plain array. */
 #include "asking.h"
-#include "column.h"
+#include "ring.h"
 #include "parallel.h"
 
 #include <string.h>
@@ -13,7 +13,6 @@ enum {
     AHEAD_FRAMES = 2,
     AHEAD_OBJECTS = 1,
     AHEAD_VALUES = 16, /* in a plain array, where there is less to do between two cells */
-    AHEAD_CHUNKS = 8,  /* in the list of chunks, likewise */
 };
 /* Having a smaller output decoded by two takes longer than it saves; waking a helper up for it takes longer still. */
 #define WORTH_SHARING ((size_t)1 << 20)
@@ -48,10 +47,19 @@ struct ft_read {
 
 /* Memory for decoding what is read at once. */
 static uint8_t *alloc_scratch(const ft_column *column) {
-    size_t place, bytes = ft_measure_scratch(ft_builder_get_rows(column->open));
-    const ft_rows *older = ft_find_missing(column, &place);
-    const size_t other = older != NULL ? ft_measure_scratch(older) : 0; /* its layout may be another one */
+    const size_t bytes = ft_measure_scratch(ft_builder_get_rows(column->open));
+    const ft_span *older = ft_find_older(column);
+    const size_t other = older != NULL ? ft_measure_scratch(&older->chunk->rows) : 0; /* its layout may be another one */
     return ft_alloc(1, bytes > other ? bytes : other);
+}
+
+/* Whether chunks are larger than what is in a cache anyway. */
+static bool are_large(const ft_column *column) {
+    size_t bytes = 0;
+    for (size_t k = 0; k < column->n_spans && bytes <= CACHED; k++) {
+        bytes += column->spans[k].chunk->size;
+    }
+    return bytes > CACHED;
 }
 
 /* Decode a cell of the open chunk, or of none. */
@@ -71,16 +79,17 @@ static int read_now(const ft_column *column, const ft_rows *rows, size_t place, 
     if (*scratch == NULL && (*scratch = alloc_scratch(column)) == NULL) {
         return FT_NO_MEMORY;
     }
-    size_t older_place;
-    const ft_rows *older = place + 1 == rows->rows ? ft_find_missing(column, &older_place) : NULL;
+    const ft_span *older = place + 1 == rows->rows ? ft_find_older(column) : NULL;
     if (older != NULL) {
+        const unsigned written = ft_find_written_views(rows, place, i);
         for (size_t view = 0; view < read->views; view++) {
-            if (column->missing >> view & 1) {
+            if (!(written >> view & 1)) {
                 missing[view] = outputs[view];
                 outputs[view] = NULL;
             }
         }
-        const int result = ft_decode_cell(older, older_place, i, missing, room, *scratch, read->codecs);
+        const size_t older_row = ft_row_in_chunk(older, column->open_first + place);
+        const int result = ft_decode_cell(&older->chunk->rows, older_row, i, missing, room, *scratch, read->codecs);
         if (result != FT_OK) {
             return result;
         }
@@ -102,7 +111,7 @@ int ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *s
         read->wanted[view] = read->outputs[view] != NULL;
     }
     read->for_codecs = ft_builder_needs_codecs(column->open);
-    read->ahead = column->sealed_usage.held_bytes > CACHED;
+    read->ahead = are_large(column);
     read->tasks = ft_resize(NULL, count, sizeof *read->tasks);
     uint8_t *scratch = NULL;
     int result = read->tasks != NULL ? FT_OK : FT_NO_MEMORY;
@@ -110,9 +119,6 @@ int ft_read_begin(const ft_column *column, const int64_t *rows, const int64_t *s
         if (rows[k] < 0 || (uint64_t)rows[k] >= column->rows || streams[k] < 0 || (uint64_t)streams[k] >= open->n_streams) {
             result = FT_OUTSIDE;
             break;
-        }
-        if (read->ahead && k + AHEAD_CHUNKS < count && (uint64_t)rows[k + AHEAD_CHUNKS] < column->rows) {
-            FT_FETCH(&column->by_block[rows[k + AHEAD_CHUNKS] / FT_BLOCK_ROWS]);
         }
         size_t place;
         ft_chunk *chunk;

@@ -30,8 +30,15 @@ static uint64_t saved_registers(void) {
 }
 #endif
 
+enum { EAX, EBX, ECX };
+
+bool ft_has_sse42(void) {
+    unsigned answer[4];
+    read_cpuid(1, answer);
+    return (answer[ECX] >> 20 & 1) != 0;
+}
+
 static bool has_avx2(void) {
-    enum { EAX, EBX, ECX };
     const unsigned xsave_popcnt = 1u << 27 | 1u << 23, avx2_bmi_bmi2 = 1u << 5 | 1u << 3 | 1u << 8, lzcnt = 1u << 5;
     unsigned answer[4];
     read_cpuid(0, answer);

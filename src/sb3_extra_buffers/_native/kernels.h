@@ -87,4 +87,9 @@ extern const ft_kernels *ft_active;                   /* those in use; only test
 size_t ft_measure_patch(const uint8_t *patch, size_t size);
 bool ft_patch_stands_alone(const uint8_t *patch, size_t length);
 
+#if defined(__x86_64__) || defined(_M_X64)
+/* Whether the processor has the instruction for checksums. */
+bool ft_has_sse42(void);
+#endif
+
 #endif

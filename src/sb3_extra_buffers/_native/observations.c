@@ -88,8 +88,8 @@ static int write_other(ft_builder *builder, size_t i, const uint8_t *obs, const 
     of->known = false;
     for (size_t j = 0; j < depth; j++) { /* and then each frame that is new */
         if (found[j] == FT_UNWRITTEN) {
-            const frame_number number = (frame_number)of->frames;
-            const int stored = ft_store_frame(builder, i, now + j * stride, codecs);
+            frame_number number;
+            const int stored = ft_store_frame(builder, i, now + j * stride, codecs, &number);
             if (stored != FT_OK) {
                 return stored;
             }
@@ -122,7 +122,9 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     const size_t depth = layout->depth;
     stream *of = &builder->streams[i];
     stream_memory *at = &builder->rooms[i];
-    if (of->known && !moves && is_last(rows, at, obs)) {
+    /* Without a stack, an observation may be the last one again, too; where that is the last frame that was stored, coding finds it. */
+    const bool may_stay = !moves || (depth == 1 && at->numbers[0] != (frame_number)of->frames - 1);
+    if (of->known && may_stay && is_last(rows, at, obs)) {
         return FT_OK;
     }
     const bool in_pieces = !builder->turned && (layout->outer == 1 || depth == 1); /* frames lie in memory one after the other */
@@ -137,9 +139,9 @@ int ft_write_observation(ft_builder *builder, size_t i, const uint8_t *obs, bool
     if (depth == 1 && !in_pieces) {
         ft_take_frame(layout, obs, builder->turned, 0, builder->frame, builder->pixels);
     }
-    const frame_number newest = (frame_number)of->frames;
+    frame_number newest;
     of->known = false;
-    const int stored = ft_store_frame(builder, i, frame, codecs);
+    const int stored = ft_store_frame(builder, i, frame, codecs, &newest);
     if (stored != FT_OK) {
         return stored;
     }
@@ -169,38 +171,6 @@ void ft_set_order(ft_builder *builder, bool turned) {
         }
     }
     builder->turned = turned;
-}
-
-/* For each stream: whether its last observation is known, that, and the numbers of its frames. */
-static uint8_t *aside_of(const ft_builder *builder, size_t i) {
-    return builder->aside + i * (1 + builder->rows.obs_bytes + builder->rows.layout.depth * sizeof(frame_number));
-}
-
-int ft_builder_set_last_aside(ft_builder *builder) {
-    const size_t n = builder->rows.n_streams, bytes = builder->rows.obs_bytes, numbers = builder->rows.layout.depth * sizeof(frame_number);
-    if (builder->aside == NULL && (builder->aside = ft_alloc(n, 1 + bytes + numbers)) == NULL) {
-        return FT_NO_MEMORY;
-    }
-    ft_set_order(builder, false); /* that of rows which are copied */
-    for (size_t i = 0; i < n; i++) {
-        uint8_t *kept = aside_of(builder, i);
-        kept[0] = builder->streams[i].known;
-        ft_copy_last(builder, i, kept + 1);
-        memcpy(kept + 1 + bytes, builder->rooms[i].numbers, numbers);
-        builder->streams[i].known = false;
-    }
-    return FT_OK;
-}
-
-void ft_builder_restore_last(ft_builder *builder) {
-    const size_t bytes = builder->rows.obs_bytes, numbers = builder->rows.layout.depth * sizeof(frame_number);
-    for (size_t i = 0; i < builder->rows.n_streams; i++) {
-        const uint8_t *kept = aside_of(builder, i);
-        builder->streams[i].known = kept[0];
-        memcpy(builder->rooms[i].last, kept + 1, bytes);
-        builder->rooms[i].oldest = 0;
-        memcpy(builder->rooms[i].numbers, kept + 1 + bytes, numbers);
-    }
 }
 
 /* -- rows that do not follow ---------------------------------------------------------------------------------------------- */

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers.cli import bench, completion, convert, demo, export, inspect_file, recommend, record, view
+from sb3_extra_buffers.cli import bench, completion, convert, demo, export, inspect, recommend, record, view
 from sb3_extra_buffers.cli.errors import FAILED, INTERRUPTED, WRONG_USAGE, CommandError
 from sb3_extra_buffers.cli.options import PROGRAM, HelpFormatter, Parser
 
 # A command is a module with `add_command`; it sets `run`, which takes the options and returns the exit code.
-COMMANDS = (demo, bench, recommend, record, export, view, convert, inspect_file, completion)
+COMMANDS = (demo, bench, recommend, record, export, view, convert, inspect, completion)
 
 _EPILOG = f"""examples:
   {PROGRAM} demo
@@ -31,11 +31,7 @@ exit codes:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """
-    Build the parser of the whole command line.
-
-    :return: The parser
-    """
+    """Build the parser of the whole command line."""
     parser = Parser(
         prog=PROGRAM,
         description="Stable-Baselines3 buffers that keep observations losslessly compressed.",
@@ -50,12 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """
-    Run the command line.
-
-    :param argv: Arguments without the program's name; those of the process by default
-    :return: Exit code: 0 all is well, 1 a comparison or a budget failed, 2 wrong usage or a missing library, 130 interrupted
-    """
+    """Run the command line."""
     parser = build_parser()
     options = parser.parse_args(argv)
     if "run" not in options:
@@ -71,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read what we print has gone, as `head` does. What is left would fail again when Python ends.
+        # The reader, `head` say, closed the pipe. The rest of the output would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:  # a full disk, say; the same in every command

@@ -91,13 +91,7 @@ def _is_main_thread() -> bool:
 
 
 class Call(NamedTuple):
-    """
-    What to run in a process.
-
-    :param task: Importable function; after ``args`` it gets a ``Report`` to call
-    :param args: Its picklable arguments
-    :param report: Called in this process with what the task reports
-    """
+    """What to run in a process."""
 
     task: Callable[..., Any]
     args: tuple[Any, ...]
@@ -167,11 +161,6 @@ def run_in_children(*calls: Call, in_turns: bool = False) -> list[Any]:
     Run functions side by side, each in a process of its own, and wait for them.
 
     If one fails, or on Ctrl-C, all are ended.
-
-    :param calls: What to run
-    :param in_turns: Whether only one of them works at a time, from the first report of all of them on: each time that a
-        function reports, it may be the turn of another. A machine that is slow for a while is then slow for all of them
-    :return: What the functions returned, in the order of the calls
     """
     children = [_Child(call, in_turns) for call in calls]
     try:

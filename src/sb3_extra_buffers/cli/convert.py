@@ -7,17 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sb3_extra_buffers._support import format_bytes
 from sb3_extra_buffers.cli.errors import OK, UsageError
-from sb3_extra_buffers.cli.formatting import format_bytes
 from sb3_extra_buffers.cli.options import new_command
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
-    """
-    Add the command.
-
-    :param commands: Where commands are added
-    """
+    """Add the command."""
     parser = new_command(
         commands,
         "convert",
@@ -43,25 +39,20 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """
-    Convert.
-
-    :param options: The parsed options
-    :return: Exit code
-    """
+    """Convert."""
     from sb3_extra_buffers.datasets import convert
     from sb3_extra_buffers.recording import RecordingError
     from sb3_extra_buffers.storage import StorageError
 
-    if options.allow_pickle and options.source.lower().endswith((".pkl", ".pickle")):
+    if options.allow_pickle and Path(options.source).suffix.lower() in (".pkl", ".pickle"):
         print("opening a pickle, which can run any code", file=sys.stderr)
     try:
         total = convert(
             options.source, options.target, allow_pickle=options.allow_pickle, overwrite=options.force, progress=True
         )
     except (RecordingError, StorageError, OSError, ValueError, TypeError, ImportError) as error:
-        said = str(error).replace("overwrite=True", "--force").replace("allow_pickle=True", "--allow-pickle")
-        raise UsageError(said) from error
+        message = str(error).replace("overwrite=True", "--force").replace("allow_pickle=True", "--allow-pickle")
+        raise UsageError(message) from error
     size = _bytes_of(Path(options.target))
     print(f"{options.target}: {total:,} transitions" + (f", {format_bytes(size)}" if size else ""))
     return OK

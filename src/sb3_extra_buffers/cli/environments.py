@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sb3_extra_buffers._support import importable, install_hint, nearest
 from sb3_extra_buffers.cli.errors import UsageError
-from sb3_extra_buffers.cli.games import ATARI_SUFFIX, game_title, plain
-from sb3_extra_buffers.codecs._optional import importable, install_hint
 
 if TYPE_CHECKING:
     import gymnasium as gym
     from stable_baselines3.common.vec_env import VecEnv
 
+_ATARI_SUFFIX = "NoFrameskip-v4"
 _VERSION = re.compile(r"-v(\d+)$")
 # What registers environments of its own, and the extra that brings it.
 _LIBRARIES = {"ale_py": "extra", "vizdoom.gymnasium_wrapper": "vizdoom"}
@@ -30,11 +31,8 @@ class Environments:
     """
     What to play: plain values that a fresh process makes environments from.
 
-    :param env_id: Id, as Gymnasium knows it; before a colon there may be a module to import first
-    :param n_envs: How many side by side
-    :param stack: Frames that an observation holds; None for one
-    :param seed: Of the first; the others follow
-    :param rgb: Whether an Atari game is played in colour, 210x160, without SB3's preprocessing
+    Before the colon of an `env_id` there may be a module to import first. `stack` is None for one frame, `seed` that of the
+    first environment, and `rgb` plays an Atari game in colour, 210x160, without SB3's preprocessing.
     """
 
     env_id: str
@@ -45,8 +43,17 @@ class Environments:
 
     @property
     def title(self) -> str:
-        """What to call it."""
         return game_title(self.env_id.rpartition(":")[2])
+
+
+def plain(name: str) -> str:
+    """Forget how a name is spelt: ``"Ms-Pacman"`` is ``"mspacman"``."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def game_title(env_id: str) -> str:
+    """Shorten the id of a game: ``"MsPacmanNoFrameskip-v4"`` is ``"MsPacman"``."""
+    return env_id.removesuffix(_ATARI_SUFFIX)
 
 
 def _register() -> None:
@@ -65,18 +72,12 @@ def _titles() -> dict[str, str]:
         title = plain(_VERSION.sub("", env_id))
         newest[title] = max(newest.get(title, (-1, "")), (int(version[1]) if version else 0, env_id))
     titles = {title: env_id for title, (_, env_id) in newest.items()}
-    games = [env_id for env_id in gym.registry if env_id.endswith(ATARI_SUFFIX)]
+    games = [env_id for env_id in gym.registry if env_id.endswith(_ATARI_SUFFIX)]
     return {**titles, **{plain(game_title(env_id)): env_id for env_id in games}}
 
 
 def find_environment(name: str) -> str:
-    """
-    Find an environment.
-
-    :param name: An id, ``module:id`` for one that a module of the user registers, or a name in any spelling, such as
-        ``"MsPacman"`` or ``"cartpole"``
-    :return: Its id
-    """
+    """The id of an environment: of an id, of ``module:id``, or of a name in any spelling such as ``"MsPacman"``."""
     import gymnasium as gym
 
     _register()
@@ -96,6 +97,22 @@ def find_environment(name: str) -> str:
     raise UsageError(_unknown(name, titles))
 
 
+def find_game(name: str) -> str:
+    """The id of an Atari game: of an id, or of a name in any spelling."""
+    import gymnasium as gym
+
+    _register()
+    module, _, env_id = name.rpartition(":")
+    if is_atari(env_id) and module in ("", "ale_py"):
+        return env_id
+    games = {plain(game_title(env_id)): env_id for env_id in gym.registry if env_id.endswith(_ATARI_SUFFIX)}
+    if plain(name) in games:
+        return games[plain(name)]
+    meant = " or ".join(game_title(games[game]) for game in nearest(plain(name), games, 3, 0.4))
+    hint = f"; did you mean {meant}?" if meant else "."
+    raise UsageError(f"unknown Atari game {name!r}{hint} There are {len(games)}, for example Pong, Breakout and MsPacman.")
+
+
 def _look_in_the_current_folder() -> None:
     """Find modules as ``python -m`` does, which the console script does not; spawned processes take the path over."""
     if not {"", os.getcwd()} & set(sys.path):
@@ -109,8 +126,8 @@ def _unknown(name: str, titles: dict[str, str]) -> str:
         wanted = {"ale_py": ("noframeskip", "ale"), "vizdoom": ("vizdoom",)}[library]
         if not importable(library) and any(word in name.lower() for word in wanted):
             return f"{message}: it needs {library}, which is not installed: {install_hint(extra)}"
-    if nearest := difflib.get_close_matches(plain(name), titles, n=3, cutoff=0.6):
-        return f"{message}; did you mean {' or '.join(titles[title] for title in nearest)}?"
+    if meant := nearest(plain(name), titles, 3):
+        return f"{message}; did you mean {' or '.join(titles[title] for title in meant)}?"
     ending = "" if importable("ale_py") else f" For Atari games: {install_hint('extra')}"
     return (
         f"{message}. Name one that Gymnasium knows, such as CartPole-v1 or PongNoFrameskip-v4, or write MODULE:ID to "
@@ -120,7 +137,7 @@ def _unknown(name: str, titles: dict[str, str]) -> str:
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Errors of foreign code in one line: a traceback through it helps nobody who mistyped a name."""
+    """Errors of foreign code in one line: a traceback does not help after a typing error."""
     try:
         yield
     except UsageError:
@@ -130,12 +147,6 @@ def _explained(what: str) -> Iterator[None]:
 
 
 def is_atari(env_id: str) -> bool:
-    """
-    Tell whether an environment is an Atari game.
-
-    :param env_id: Its id
-    :return: Whether it is
-    """
     import gymnasium as gym
 
     spec = gym.registry.get(env_id)
@@ -154,13 +165,7 @@ def atari_options(env_id: str, rgb: bool = False) -> dict[str, Any]:
 
 
 def make_environments(wanted: Environments, whole_games: bool = False) -> VecEnv:
-    """
-    Make environments, in this process.
-
-    :param wanted: What to make
-    :param whole_games: Whether an Atari game goes on when a life is lost, and shows its rewards as they are
-    :return: The environments; observations as the environment gives them, stacked if that is wanted
-    """
+    """Make environments, in this process. `whole_games` of Atari go on when a life is lost, with their real rewards."""
     import gymnasium as gym
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
@@ -230,10 +235,19 @@ def _check_spaces(env: gym.Env[Any, Any], env_id: str) -> None:
 
 
 def default_stack(env_id: str) -> int | None:
-    """
-    Choose the frames an observation holds, for who does not say.
-
-    :param env_id: Id of the environment
-    :return: 4 for Atari games, as everybody plays them; else None
-    """
+    """The frames that an observation holds unless the user says otherwise: 4 for Atari games, as usual."""
     return 4 if is_atari(env_id) else None
+
+
+def hush() -> None:
+    """Let libraries say only errors in this process: anything else would tear a progress bar apart."""
+    import gymnasium as gym
+
+    warnings.simplefilter("ignore")
+    gym.logger.min_level = gym.logger.ERROR
+    logging.getLogger("sb3_extra_buffers").setLevel(logging.ERROR)
+    try:
+        import ale_py
+    except ImportError:
+        return
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

@@ -13,11 +13,7 @@ _SUFFIXES = (".mp4", ".gif", ".png")
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
-    """
-    Add the command.
-
-    :param commands: Where commands are added
-    """
+    """Add the command."""
     parser = new_command(
         commands,
         "export",
@@ -44,13 +40,8 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def load(path: Path) -> Any:
-    """
-    Load a recording.
-
-    :param path: The file
-    :return: The recording
-    """
-    from sb3_extra_buffers.cli.checks import check_file
+    """Load a recording."""
+    from sb3_extra_buffers.cli.errors import check_file
     from sb3_extra_buffers.recording import RecordingError, load_recording
 
     check_file(path)
@@ -61,14 +52,9 @@ def load(path: Path) -> Any:
 
 
 def run(options: argparse.Namespace) -> int:
-    """
-    Export.
-
-    :param options: Parsed options
-    :return: Exit code
-    """
-    from sb3_extra_buffers.cli.checks import check_new_file
-    from sb3_extra_buffers.cli.formatting import counted, format_bytes
+    """Export."""
+    from sb3_extra_buffers._support import counted, format_bytes
+    from sb3_extra_buffers.cli.errors import check_new_file
     from sb3_extra_buffers.recording import export_contact_sheet, export_minari, export_video
 
     output: Path | None = options.output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import shutil
 import sys
@@ -12,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sb3_extra_buffers._support import parse_bytes
+from sb3_extra_buffers._support import nearest, parse_bytes
 
 PROGRAM = "sb3-extra-buffers"
 
@@ -21,11 +20,7 @@ LEVELS = "a level follows the name: zstd/3 or zstd3 is level 3, but zstd-3 is le
 
 
 def invocation() -> str:
-    """
-    Tell how the program can be started again: its name need not be on the path.
-
-    :return: What to type before a command
-    """
+    """Tell how the program can be started again: its name need not be on the path."""
     if shutil.which(PROGRAM) is not None:
         return PROGRAM
     started = Path(sys.argv[0])
@@ -33,13 +28,7 @@ def invocation() -> str:
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """
-    Make a type of option.
-
-    :param least: The smallest number allowed
-    :param most: The largest, if there is one
-    :return: Parses an option
-    """
+    """Make a type of option."""
 
     def parse(text: str) -> int:
         try:
@@ -55,12 +44,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def byte_count(text: str) -> int:
-    """
-    Parse an amount of memory.
-
-    :param text: For example ``"4GB"``, ``"500 MB"`` or ``"1.5GiB"``
-    :return: Bytes
-    """
+    """Parse an amount of memory."""
     try:
         count = parse_bytes(text)
     except ValueError as error:
@@ -71,12 +55,7 @@ def byte_count(text: str) -> int:
 
 
 def times_as_long(text: str) -> float:
-    """
-    Parse a factor of time.
-
-    :param text: For example ``"1.5"`` or ``"1.5x"``
-    :return: The factor
-    """
+    """Parse a factor of time."""
     try:
         value = float(text.lower().removesuffix("x"))
     except ValueError:
@@ -92,13 +71,7 @@ class Parser(argparse.ArgumentParser):
     _given: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """
-        Parse; what is not known is an error of this command, not of the program as a whole.
-
-        :param args: Arguments; those of the process by default
-        :param namespace: Where to put the options
-        :return: The options, and nothing that is left over
-        """
+        """Parse; what is not known is an error of this command, not of the program as a whole."""
         # A list of numbers from the end, such as -1,2, is no option either.
         self._negative_number_matcher = re.compile(r"^-(\d+|\d*\.\d+|\d+(,-?\d+)+)$")
         self._given = list(sys.argv[1:] if args is None else args)
@@ -108,11 +81,7 @@ class Parser(argparse.ArgumentParser):
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        """
-        End with an error, and suggest options in place of those that do not exist.
-
-        :param message: What is wrong
-        """
+        """End with an error, and suggest options in place of those that do not exist."""
         known = self._option_string_actions
         # What follows a command is its own business, and what follows "--" are no options.
         ours = takewhile(lambda word: word != "--" and (self._subparsers is None or word.startswith("-")), self._given)
@@ -130,8 +99,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {nearest[0]} instead of {word}?" if nearest else ""
+    meant = nearest(word, known)
+    return f"; did you mean {meant[0]} instead of {word}?" if meant else ""
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -151,8 +120,8 @@ class HelpFormatter(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help
         silent = action.default is None or action.default is False or action.default == argparse.SUPPRESS
-        said = silent or not action.option_strings or "default" in (text or "")
-        return text if said or text is None else f"{text} (default: %(default)s)"
+        is_named = silent or not action.option_strings or "default" in (text or "")
+        return text if is_named or text is None else f"{text} (default: %(default)s)"
 
 
 def new_command(
@@ -163,17 +132,7 @@ def new_command(
     examples: Sequence[str],
     ending: str = "",
 ) -> argparse.ArgumentParser:
-    """
-    Add a command.
-
-    :param commands: Where commands are added
-    :param name: Its name
-    :param summary: What it does, in the list of commands
-    :param description: What it does, in its own help
-    :param examples: What follows the name of the program
-    :param ending: What else to say below the options
-    :return: Its parser
-    """
+    """Add a command."""
     lines = "\n".join(f"  {PROGRAM} {example}" for example in examples)
     parser: argparse.ArgumentParser = commands.add_parser(
         name,

@@ -17,13 +17,7 @@ from sb3_extra_buffers.cli.children import Report
 
 @dataclass(frozen=True)
 class Stage:
-    """
-    One thing to wait for.
-
-    :param title: What is done
-    :param total: How much of it
-    :param unit: What is counted
-    """
+    """One thing to wait for."""
 
     title: str
     total: int
@@ -39,27 +33,13 @@ class Stages(Protocol):
     """Shows stages, which run one after the other or side by side."""
 
     def begin(self, number: int) -> Report:
-        """
-        Begin a stage.
-
-        :param number: Its place in the list of stages
-        :return: To be called with how much is done
-        """
+        """Begin a stage."""
 
     def end(self, number: int) -> None:
-        """
-        End a stage.
-
-        :param number: Its place in the list of stages
-        """
+        """End a stage."""
 
     def note(self, number: int, text: str) -> None:
-        """
-        Show what a stage is at, where that changes faster than what is counted.
-
-        :param number: Its place in the list of stages
-        :param text: For example ``"step 1,200"``
-        """
+        """Show what a stage is at, where that changes faster than what is counted."""
 
 
 class _Seconds(ProgressColumn):
@@ -128,12 +108,7 @@ class _Lines:
 
 @contextmanager
 def show_stages(console: Console, stages: Sequence[Stage]) -> Iterator[Stages]:
-    """
-    Show stages until the context is left.
-
-    :param console: Where
-    :param stages: All stages, in order
-    """
+    """Show stages until the context is left."""
     if not console.is_interactive or not console.file.isatty():
         yield _Lines(console, stages)
         return

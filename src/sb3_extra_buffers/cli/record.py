@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sb3_extra_buffers._support import need
 from sb3_extra_buffers.cli.errors import OK, UsageError, require_extra
 from sb3_extra_buffers.cli.options import invocation, new_command, whole_number
 
@@ -18,15 +19,14 @@ if TYPE_CHECKING:
     from sb3_extra_buffers.cli.progress import Stages
     from sb3_extra_buffers.recording import RecordBuffer
 
-_ALGORITHMS = ("A2C", "DDPG", "DQN", "PPO", "SAC", "TD3")
+_ALGORITHMS = {
+    **dict.fromkeys(("A2C", "DDPG", "DQN", "PPO", "SAC", "TD3"), "stable_baselines3"),
+    **dict.fromkeys(("ARS", "CrossQ", "MaskablePPO", "QRDQN", "RecurrentPPO", "TQC", "TRPO"), "sb3_contrib"),
+}
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
-    """
-    Add the command.
-
-    :param commands: Where commands are added
-    """
+    """Add the command."""
     parser = new_command(
         commands,
         "record",
@@ -48,8 +48,8 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--model", type=Path, metavar="ZIP", help="a model saved by SB3; without it, actions are random")
     parser.add_argument(
         "--algorithm",
-        type=str.upper,
-        choices=_ALGORITHMS,
+        type=lambda text: {name.upper(): name for name in _ALGORITHMS}.get(text.upper(), text),
+        choices=tuple(_ALGORITHMS),
         metavar="NAME",
         help="algorithm of the model (default: read from the file)",
     )
@@ -77,65 +77,55 @@ class _Random:
         self._space.seed(seed)
 
     def predict(self, obs: Any, **_: Any) -> tuple[npt.NDArray[Any], None]:
-        """
-        Act.
-
-        :param obs: What is seen
-        :return: One action, and no state
-        """
+        """Act."""
         import numpy as np
 
         return np.stack([self._space.sample()]), None
 
 
 def guess_algorithm(path: Path) -> str:
-    """
-    Find out which algorithm a model is of, without running code from it.
-
-    :param path: The file
-    :return: Name of the algorithm
-    """
+    """Find out which algorithm a model is of, without running code from it."""
     try:
         with zipfile.ZipFile(path) as archive:
             data = json.loads(archive.read("data"))
         module = data["policy_class"]["__module__"]
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path} is not a model saved by SB3") from error
-    parts = str(module).upper().split(".")
-    for name in _ALGORITHMS:
-        if name in parts:
-            # TD3's policies serve DDPG, too, which is TD3 with the delay and the noise taken away.
-            return "TD3" if name == "DDPG" else name
-    if parts[0] == "STABLE_BASELINES3":
-        return "PPO" if "clip_range" in data else "A2C"
+    package, *parts = str(module).upper().split(".")
+    kinds = {"DDPG": "TD3", "MASKABLE": "MaskablePPO", "RECURRENT": "RecurrentPPO"}  # DDPG is TD3 without delay and noise
+    for name in (*kinds, *_ALGORITHMS):
+        if name.upper() in parts:
+            return kinds.get(name, name)
+    if package == "STABLE_BASELINES3":
+        return "TRPO" if "cg_max_steps" in data else "PPO" if "clip_range" in data else "A2C"
     raise UsageError(f"cannot tell which algorithm {path} was trained with ({module}): name it with --algorithm")
 
 
 def _load_model(path: Path, algorithm: str | None, env: VecEnv) -> Any:
-    import stable_baselines3
-
     name = algorithm or guess_algorithm(path)
     try:
-        return getattr(stable_baselines3, name).load(path, env=env, device="cpu")
-    except Exception as error:  # whatever a file of somebody else's makes of it
+        library = need(_ALGORITHMS[name], "contrib", f"a {name} model")
+        return getattr(library, name).load(path, env=env, device="cpu")
+    except Exception as error:  # loading runs whatever is in the file
         raise UsageError(f"cannot play {path} as a {name} model here: {type(error).__name__}: {error}") from error
 
 
 def run(options: argparse.Namespace) -> int:
-    """
-    Play and record.
-
-    :param options: Parsed options
-    :return: Exit code
-    """
+    """Play and record."""
     require_extra(("psutil", "rich"), "record")
     from rich.console import Console
 
-    from sb3_extra_buffers.cli.checks import check_file, check_new_file
-    from sb3_extra_buffers.cli.environments import Environments, default_stack, find_environment, is_atari, make_environments
-    from sb3_extra_buffers.cli.formatting import counted, format_bytes
+    from sb3_extra_buffers._support import counted, format_bytes
+    from sb3_extra_buffers.cli.environments import (
+        Environments,
+        default_stack,
+        find_environment,
+        hush,
+        is_atari,
+        make_environments,
+    )
+    from sb3_extra_buffers.cli.errors import check_file, check_new_file
     from sb3_extra_buffers.cli.progress import Stage, show_stages
-    from sb3_extra_buffers.cli.silence import hush
     from sb3_extra_buffers.recording import VecRecordWrapper
 
     hush()

@@ -19,11 +19,7 @@ def _places(text: str) -> list[int]:
 
 
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
-    """
-    Add the command.
-
-    :param commands: Where commands are added
-    """
+    """Add the command."""
     parser = new_command(
         commands,
         "view",
@@ -43,15 +39,10 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """
-    Write the page and open it.
-
-    :param options: Parsed options
-    :return: Exit code
-    """
-    from sb3_extra_buffers.cli.checks import check_new_file
+    """Write the page and open it."""
+    from sb3_extra_buffers._support import format_bytes
+    from sb3_extra_buffers.cli.errors import check_new_file
     from sb3_extra_buffers.cli.export import load
-    from sb3_extra_buffers.cli.formatting import format_bytes
     from sb3_extra_buffers.recording import write_viewer
 
     output: Path = options.output or options.recording.with_suffix(".html")

@@ -20,9 +20,6 @@ def jit_kernel(function: Kernel) -> Kernel:
 
     This imports numba, so a module that decorates with it must itself be imported late, at first use.
     Kernels check their own bounds and report errors as return values.
-
-    :param function: Plain function over arrays and scalars
-    :return: The compiled function
     """
     from numba import njit
 

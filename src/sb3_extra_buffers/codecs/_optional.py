@@ -5,67 +5,45 @@ Nothing is cached: a test (or a user) may block an import at any time.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 
+from sb3_extra_buffers._support import importable as importable
 from sb3_extra_buffers._support import install_hint as install_hint
 
 ZSTD_MODULES = ("zstandard", "compression.zstd", "backports.zstd")
 """Libraries that can serve ``zstd``, best first: zstandard reuses its contexts."""
 
 
-def importable(*modules: str) -> bool:
-    """
-    Try to import modules, parents before children.
-
-    :param modules: Full module names
-    :return: Whether all of them can be imported
-    """
-    try:
-        for module in modules:
-            importlib.import_module(module)
-    except ImportError:
-        return False
-    return True
-
-
 def has_numba() -> bool:
-    """
-    Tell whether numba is installed, without importing it (that takes a second).
+    """Tell whether numba is installed, without importing it (that takes a second)."""
+    return _is_found("numba")
 
-    :return: Whether ``rle-jit`` runs compiled
-    """
-    if "numba" in sys.modules:
-        return sys.modules["numba"] is not None
+
+def _is_found(module: str) -> bool:
+    if module in sys.modules:
+        return sys.modules[module] is not None
     try:
-        return importlib.util.find_spec("numba") is not None
+        return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
 
 
-def has_igzip() -> bool:
-    """
-    Tell whether isal is installed.
+def has_contrib() -> bool:
+    """Tell whether SB3-Contrib is installed, without importing it (that takes a second)."""
+    return _is_found("sb3_contrib")
 
-    :return: Whether ``igzip`` is there
-    """
+
+def has_igzip() -> bool:
+    """Tell whether isal is installed."""
     return importable("isal", "isal.igzip_lib")
 
 
 def has_zstd() -> bool:
-    """
-    Tell whether one of the zstd libraries is installed.
-
-    :return: Whether ``zstd`` is there
-    """
+    """Tell whether one of the zstd libraries is installed."""
     return any(importable(module) for module in ZSTD_MODULES)
 
 
 def has_lz4() -> bool:
-    """
-    Tell whether lz4 is installed.
-
-    :return: Whether ``lz4-frame`` and ``lz4-block`` are there
-    """
+    """Tell whether lz4 is installed."""
     return importable("lz4", "lz4.block", "lz4.frame")

@@ -29,15 +29,7 @@ def _put_run(value: Any, length: Any, max_run: Any, values: Any, lengths: Any, c
 
 @jit_kernel
 def find_runs(elements: Any, max_run: Any, values: Any, lengths: Any) -> Any:
-    """
-    Find the runs of equal elements.
-
-    :param elements: The frame, at least one unsigned integer
-    :param max_run: Longest run to write, as uint64
-    :param values: Receives the values; as long as ``elements``
-    :param lengths: Receives the lengths; as long as ``elements``
-    :return: Number of runs
-    """
+    """Find the runs of equal elements."""
     size = np.uint64(elements.size)
     count = np.uint64(0)
     start = np.uint64(0)
@@ -61,14 +53,7 @@ def find_runs(elements: Any, max_run: Any, values: Any, lengths: Any) -> Any:
 
 @jit_kernel
 def fill_runs(values: Any, lengths: Any, out: Any) -> bool:
-    """
-    Write the runs if they fill ``out`` exactly.
-
-    :param values: Value of each run
-    :param lengths: Length of each run; as many as ``values``
-    :param out: The frame
-    :return: Whether they did; if not, nothing was written
-    """
+    """Write the runs if they fill ``out`` exactly."""
     n_runs = np.uint64(lengths.size)
     room = np.uint64(out.size)
     for run in range(n_runs):

@@ -22,12 +22,7 @@ CHECKSUM_BYTES = 4
 
 
 def byte_view(array: npt.NDArray[Any]) -> ByteArray:
-    """
-    View an array as flat bytes in C order; copies only what is not contiguous.
-
-    :param array: Array of any shape and any dtype without Python objects
-    :return: One-dimensional array of bytes
-    """
+    """View an array as flat bytes in C order; copies only what is not contiguous."""
     if array.dtype.hasobject:
         raise CodecError(f"an array of Python objects (dtype {array.dtype}) has no bytes to encode")
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -72,12 +67,7 @@ class Codec(ABC):
 
     @abstractmethod
     def _encode_payload(self, data: ByteArray) -> bytes | memoryview:
-        """
-        Encode flat bytes.
-
-        :param data: Contiguous bytes, possibly read-only
-        :return: The payload
-        """
+        """Encode flat bytes."""
 
     @abstractmethod
     def _decode_payload(self, payload: ByteArray, out: ByteArray) -> None:
@@ -85,46 +75,25 @@ class Codec(ABC):
         Decode into ``out``, or raise ``CodecError`` and leave ``out`` alone.
 
         The checksum holds, yet the payload is not to be trusted: it may be forged or belong to another size.
-
-        :param payload: Contiguous bytes, possibly read-only and unaligned
-        :param out: Contiguous writable bytes
         """
 
     @classmethod
     def is_available(cls) -> bool:
-        """
-        Tell whether the library behind this codec is installed.
-
-        :return: Whether the codec can be made without falling back to another
-        """
+        """Tell whether the library behind this codec is installed."""
         return True
 
     @classmethod
     def create(cls, **options: Any) -> Codec:
-        """
-        Make the codec, or the one that stands in for it when its library is missing.
-
-        :param options: The dataclass fields
-        :return: A codec that reads and writes the same format
-        """
+        """Make the codec, or the one that stands in for it when its library is missing."""
         return cls(**options)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Codec:
-        """
-        Make the codec that ``get_config`` described.
-
-        :param config: Options, with or without ``name``
-        :return: The codec, or its stand-in
-        """
+        """Make the codec that ``get_config`` described."""
         return cls.create(**{key: value for key, value in config.items() if key != "name"})
 
     def get_config(self) -> dict[str, Any]:
-        """
-        Describe this codec in plain values, fit for JSON.
-
-        :return: The name and every option
-        """
+        """Describe this codec in plain values, fit for JSON."""
         config: dict[str, Any] = {"name": self.name}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -132,23 +101,13 @@ class Codec(ABC):
         return config
 
     def encode(self, frame: npt.NDArray[Any]) -> bytes:
-        """
-        Encode the bytes of an array, taken in C order.
-
-        :param frame: Array of any shape, dtype and memory layout; shape and dtype are not stored
-        :return: The blob
-        """
+        """Encode the bytes of an array, taken in C order."""
         payload = self._encode_payload(byte_view(np.asarray(frame)))
         checksum = zlib.crc32(payload, self._checksum_seed)
         return b"".join((payload, checksum.to_bytes(CHECKSUM_BYTES, "little")))
 
     def decode(self, blob: Blob, out: npt.NDArray[Any]) -> None:
-        """
-        Decode a blob into an array; when this raises, the array is as it was.
-
-        :param blob: What ``encode`` returned, as any contiguous bytes-like object or array of bytes
-        :param out: Writable C-contiguous array of exactly as many bytes as were encoded
-        """
+        """Decode a blob into an array; when this raises, the array is as it was."""
         target = _writable_byte_view(out)
         data = _blob_view(blob)
         end = data.size - CHECKSUM_BYTES
@@ -192,13 +151,7 @@ class LevelCodec(Codec):
 
     @abstractmethod
     def _decompress(self, payload: ByteArray, size: int) -> bytes:
-        """
-        Decompress one whole stream, allocating no more than about ``size`` bytes, whatever its header claims.
-
-        :param payload: The stream, with nothing after it
-        :param size: Expected number of bytes
-        :return: The bytes; the caller checks how many
-        """
+        """Decompress one whole stream, allocating no more than about ``size`` bytes, whatever its header claims."""
 
     def _decode_payload(self, payload: ByteArray, out: ByteArray) -> None:
         data = self._decompress(payload, out.size)

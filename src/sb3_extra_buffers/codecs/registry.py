@@ -41,12 +41,7 @@ class MethodSpec(NamedTuple):
 
 
 def register_codec(codec: type[Codec]) -> type[Codec]:
-    """
-    Make a codec known under its name; usable as a class decorator.
-
-    :param codec: The codec class
-    :return: The same class
-    """
+    """Make a codec known under its name; usable as a class decorator."""
     if _codecs.get(codec.name, codec) is not codec:
         raise ValueError(f"a codec named {codec.name!r} is registered already")
     _codecs[codec.name] = codec
@@ -67,11 +62,7 @@ for _codec in (
 
 
 def available_methods() -> tuple[str, ...]:
-    """
-    List the methods whose library is installed.
-
-    :return: Their names, in order of registration
-    """
+    """List the methods whose library is installed."""
     return tuple(name for name, codec in _codecs.items() if codec.is_available())
 
 
@@ -82,21 +73,15 @@ def _unknown_method(method: str, known: Collection[str]) -> ValueError:
             f"CompressedArray (compression_method={method!r}), not a codec, which knows one frame only. "
             f"Codecs: {', '.join(known)}"
         )
-    nearest = difflib.get_close_matches(method.lower(), known, n=1, cutoff=0.0)[0]
-    message = f"unknown compression method {method!r}; did you mean {nearest!r}?"
+    nearest = difflib.get_close_matches(method.lower(), known, n=1, cutoff=0.4)
+    message = f"unknown compression method {method!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else ".")
     if method.lower().startswith("lz4"):
         message += " The level of an lz4 method comes after a slash, as in 'lz4-frame/5'."
     return ValueError(f"{message} Methods: {', '.join(known)}")
 
 
 def parse_method(method: str, extra_names: Collection[str] = ()) -> MethodSpec:
-    """
-    Split a method string into name and level.
-
-    :param method: Bare name or shorthand: ``"zstd"``, ``"zstd-5"``, ``"igzip3"``, ``"lz4-frame/5"``
-    :param extra_names: Names known beside the registered codecs
-    :return: Name and level
-    """
+    """Split a method string into name and level."""
     if not isinstance(method, str):
         raise TypeError(f"a compression method is a string, not {method!r}")
     known = [*_codecs, *extra_names]
@@ -121,16 +106,7 @@ def make_codec(
     compression_kwargs: Mapping[str, Any] | None = None,
     decompression_kwargs: Mapping[str, Any] | None = None,
 ) -> Codec:
-    """
-    Make the codec of a method.
-
-    :param method: Name or shorthand, see ``parse_method``
-    :param elem_type: Type of the elements, for run-length coding
-    :param runs_type: Unsigned integer type of the run lengths, for run-length coding
-    :param compression_kwargs: Options of the codec; ``compresslevel`` where it has levels
-    :param decompression_kwargs: For symmetry; no codec of this package has any
-    :return: The codec, or its stand-in (with a warning) when igzip or numba is missing
-    """
+    """Make the codec of a method."""
     name, level = parse_method(method)
     codec = _codecs[name]
     types = {"elem_type": element_dtype(elem_type), "runs_type": runs_dtype(runs_type)}
@@ -151,12 +127,7 @@ def make_codec(
 
 
 def codec_from_config(config: Mapping[str, Any]) -> Codec:
-    """
-    Make the codec that ``Codec.get_config`` described.
-
-    :param config: ``name`` and options
-    :return: An equal codec, or its stand-in when a library is missing
-    """
+    """Make the codec that ``Codec.get_config`` described."""
     name = config["name"]
     if name not in _codecs:
         raise _unknown_method(str(name), _codecs)

@@ -21,12 +21,7 @@ Elements: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def element_dtype(elem_type: npt.DTypeLike) -> np.dtype[Any]:
-    """
-    Check an ``elem_type``.
-
-    :param elem_type: Anything NumPy takes for a dtype
-    :return: The dtype, numeric or bool
-    """
+    """Check an ``elem_type``."""
     dtype = np.dtype(elem_type)
     if dtype.kind not in "biufc":
         raise ValueError(f"elem_type must be a numeric or bool dtype, not {dtype}")
@@ -34,12 +29,7 @@ def element_dtype(elem_type: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def runs_dtype(runs_type: npt.DTypeLike) -> np.dtype[Any]:
-    """
-    Check a ``runs_type``.
-
-    :param runs_type: Anything NumPy takes for a dtype
-    :return: The dtype, an unsigned integer in native byte order
-    """
+    """Check a ``runs_type``."""
     dtype = np.dtype(runs_type)
     if dtype.kind != "u":
         raise ValueError(f"runs_type must be an unsigned integer dtype, not {dtype}")
@@ -105,12 +95,7 @@ class RleCodec(Codec):
         out[body:] = payload[payload.size - n_tail :]
 
     def _find_runs(self, elements: Elements) -> tuple[Elements, Elements]:
-        """
-        Find the runs of equal elements.
-
-        :param elements: The frame
-        :return: Value and length of each run
-        """
+        """Find the runs of equal elements."""
         if len(elements) == 0:
             return elements, np.empty(0, dtype=self.runs_type)
         changed = elements[1:] != elements[:-1]
@@ -128,14 +113,7 @@ class RleCodec(Codec):
         return values, lengths.astype(self.runs_type)
 
     def _fill_runs(self, values: Elements, lengths: Elements, out: Elements) -> bool:
-        """
-        Write the runs if they fill ``out`` exactly.
-
-        :param values: Value of each run
-        :param lengths: Length of each run, at most as many as ``out`` has elements
-        :param out: The frame
-        :return: Whether they did; if not, nothing was written
-        """
+        """Write the runs if they fill ``out`` exactly."""
         # Each length is bounded before they are added, so that the sum cannot wrap around to the right number.
         if len(lengths) and (lengths.min() == 0 or lengths.max() > len(out)):
             return False

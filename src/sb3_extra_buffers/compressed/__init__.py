@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.codecs import has_igzip, has_lz4, has_numba, has_zstd, init_jit
-from sb3_extra_buffers.codecs._optional import install_hint
+from sb3_extra_buffers.codecs._optional import has_contrib, install_hint
 from sb3_extra_buffers.compressed.choose import compressed_buffer_for, compressed_kwargs
 from sb3_extra_buffers.compressed.file_loading import load_buffer
 from sb3_extra_buffers.compressed.her import CompressedHerReplayBuffer
@@ -63,10 +63,13 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # to type checkers it would make any name right
+    # What is in __all__ and not imported above needs sb3-contrib, which is optional and slow to import.
+    _CONTRIB = tuple(name for name in __all__ if name not in globals())
+    if not has_contrib():  # so that a star import takes the others
+        __all__ = [name for name in __all__ if name not in _CONTRIB]
 
     def __getattr__(name: str) -> Any:
-        # What is in __all__ and not imported above needs sb3-contrib, which is optional and slow to import.
-        if name not in __all__:
+        if name not in _CONTRIB:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
             import sb3_contrib  # noqa: F401
@@ -76,6 +79,5 @@ if not TYPE_CHECKING:  # to type checkers it would make any name right
 
         return getattr(contrib, name)
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_CONTRIB})

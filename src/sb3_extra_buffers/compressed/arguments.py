@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import operator
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,14 +32,7 @@ _ADVICE = "compressed_kwargs(algorithm_class, env) chooses the class for you"
 
 
 def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> str:
-    """
-    Say what is wrong with the arguments of a buffer.
-
-    :param cls: The buffer class
-    :param given: The arguments by name
-    :param error: What Python says
-    :return: The message
-    """
+    """Say what is wrong with the arguments of a buffer."""
     parameters = inspect.signature(cls).parameters
     taken = parameters.keys()
     is_dict = isinstance(given.get("observation_space"), spaces.Dict)
@@ -69,15 +64,7 @@ def explain_arguments(cls: type, given: Mapping[str, Any], error: str = "") -> s
 
 
 def no_such_option(cls: type, unknown: Iterable[str], taken: Iterable[str], is_dict: bool) -> str:
-    """
-    Say that a buffer has no such option, which one may have been meant, and which buffers have it.
-
-    :param cls: The buffer class
-    :param unknown: The options
-    :param taken: Those that it has
-    :param is_dict: Whether observations are a Dict
-    :return: The message
-    """
+    """Say that a buffer has no such option, which one may have been meant, and which buffers have it."""
     names, known = sorted(unknown), sorted(taken)
     hints = [hint for name in names if (hint := _hint(name, cls, known, is_dict))]
     said = f"{cls.__name__} has no option {', '.join(map(repr, names))} here"
@@ -111,23 +98,34 @@ def _others_with(option: str, cls: type, is_dict: bool) -> list[str]:
     ]
 
 
-def takes_dict(cls: type) -> bool:
-    """
-    Tell whether a buffer class is for Dict observations.
+def check_size(buffer_size: Any) -> int:
+    """Refuse a ``buffer_size`` that is not a positive integer."""
+    try:
+        size = operator.index(buffer_size)
+    except TypeError:
+        advice = f": write {int(buffer_size)}" if isinstance(buffer_size, float) and buffer_size.is_integer() else ""
+        raise TypeError(f"buffer_size must be an integer, got {buffer_size!r}{advice}") from None
+    if size < 1:
+        raise ValueError(f"buffer_size must be at least 1, got {size}")
+    return size
 
-    :param cls: The class
-    :return: Whether it is; others take all but these
-    """
+
+def explain_size(error: Exception, buffer_size: int) -> None:
+    """Name ``buffer_size`` where it is more than there can be memory for; do nothing where it is not to blame."""
+    if isinstance(error, MemoryError) or buffer_size > sys.maxsize // 64:
+        raise MemoryError(
+            f"buffer_size={buffer_size:,} needs more memory than there is, for actions, rewards and dones alone: "
+            f"choose a smaller one ({error})"
+        ) from error
+
+
+def takes_dict(cls: type) -> bool:
+    """Tell whether a buffer class is for Dict observations."""
     return issubclass(cls, (DictReplayBuffer, DictRolloutBuffer))
 
 
 def check_space(cls: type, space: Any) -> None:
-    """
-    Refuse observations that a buffer class is not for.
-
-    :param cls: The class
-    :param space: The observation space
-    """
+    """Refuse observations that a buffer class is not for."""
     if not isinstance(space, spaces.Space):
         raise TypeError(f"observation_space must be a space of Gymnasium, not {space!r}")
     if issubclass(cls, HerReplayBuffer):
@@ -144,11 +142,7 @@ def _is_known(cls: type) -> bool:
 
 
 def check_goals(space: spaces.Space[Any]) -> None:
-    """
-    Refuse observations that hindsight experience replay cannot use.
-
-    :param space: The observation space
-    """
+    """Refuse observations that hindsight experience replay cannot use."""
     if not isinstance(space, spaces.Dict) or not {"achieved_goal", "desired_goal"} <= space.spaces.keys():
         raise ValueError(f"HER needs Dict observations with 'achieved_goal' and 'desired_goal', not {space}")
 
@@ -164,13 +158,7 @@ def _twin(cls: type) -> str | None:
 
 
 def explain_step(error: Exception, n_envs: int, given: Mapping[str, Any]) -> None:
-    """
-    Raise an error of the same kind that says what cannot be stored; do nothing where the error is not about that.
-
-    :param error: What NumPy, torch or Python have to say
-    :param n_envs: Number of environments
-    :param given: What was to be stored, by name
-    """
+    """Raise an error of the same kind that says what cannot be stored; do nothing where the error is not about that."""
     if type(error) in _RAISED_AGAIN:
         what = ", ".join(f"{name} {_form(value)}" for name, value in given.items())
         raise type(error)(

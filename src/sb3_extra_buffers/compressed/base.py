@@ -27,11 +27,7 @@ TESTED_VERSIONS = ("2.7", "2.8", "2.9")
 
 
 def warn_of_untested_version(version: str) -> None:
-    """
-    Warn once where SB3 may store or sample something that we do not know of.
-
-    :param version: Its version
-    """
+    """Warn once where SB3 may store or sample something that we do not know of."""
     if ".".join(version.split(".")[:2]) not in TESTED_VERSIONS:
         warnings.warn(
             f"sb3-extra-buffers has been tested with Stable-Baselines3 {', '.join(TESTED_VERSIONS)}, not with {version}; "
@@ -41,6 +37,64 @@ def warn_of_untested_version(version: str) -> None:
 
 
 warn_of_untested_version(stable_baselines3.__version__)
+
+
+def from_the_end(indices: Any, length: int) -> Any:
+    """Count negative indices from the end, as NumPy does."""
+    indices = np.asarray(indices)
+    return np.where(indices < 0, indices + length, indices) if indices.size and indices.min() < 0 else indices
+
+
+class _Shown:
+    """An attribute that shows observations. What is assigned to it is stored; the table and SB3 set it in ``__dict__``."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, buffer: Any, owner: type | None = None) -> Any:
+        if buffer is None:
+            return self
+        if self.name not in buffer.__dict__:
+            raise AttributeError(f"{type(buffer).__name__!r} object has no attribute {self.name!r}")
+        return buffer.__dict__[self.name]
+
+    def __set__(self, buffer: Any, value: Any) -> None:
+        shown = buffer.__dict__.get(self.name)
+        if shown is not None and value is not shown:
+            _store(self.name, shown, value)
+        else:
+            buffer.__dict__[self.name] = value
+
+
+class _ShownByKey(dict[Any, Any]):
+    """Observations by key. What is assigned to a key is stored."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        shown = self[key]
+        if type(value) is type(shown) and np.shape(value) == (np.prod(np.shape(shown)[:2]), *np.shape(shown)[2:]):
+            super().__setitem__(key, value)  # SB3's ``get`` puts one environment after the other
+        elif value is not shown:
+            _store(f"observations[{key!r}]", shown, value)
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def _store(name: str, shown: Any, value: Any) -> None:
+    """Store values in place of all that are shown."""
+    if isinstance(shown, dict):
+        if not isinstance(value, Mapping) or value.keys() != shown.keys():
+            raise ValueError(f"{name} must be a dict with the keys {list(shown)}, not {_keys_of(value)}")
+        for key, part in value.items():
+            _store(f"{name}[{key!r}]", shown[key], part)
+    elif np.shape(value) != np.shape(shown):
+        raise ValueError(f"{name} has shape {np.shape(shown)}; an array of shape {np.shape(value)} cannot be stored there")
+    else:
+        shown[...] = value
+
+
+def _keys_of(value: Any) -> Any:
+    return list(value) if isinstance(value, Mapping) else type(value).__name__
 
 
 class TableBuffer(SavedToFiles, SavedAtOnce):
@@ -60,8 +114,8 @@ class TableBuffer(SavedToFiles, SavedAtOnce):
     _views: ClassVar[int]
     _wraps: ClassVar[bool]
 
-    observations: Any
-    next_observations: Any
+    observations: Any = _Shown()
+    next_observations: Any = _Shown()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -118,7 +172,7 @@ class TableBuffer(SavedToFiles, SavedAtOnce):
         shown: dict[str, Any] = {}
         for view, name in enumerate(("observations", "next_observations")[: self._views]):
             parts = {field.key: field.arrays[view] for field in self._fields}
-            shown[name] = parts.get(None, parts)  # None is the only key where they are not a Dict
+            shown[name] = parts[None] if None in parts else _ShownByKey(parts)  # None: they are not a Dict
         return shown
 
     def _spaces(self) -> dict[Any, spaces.Space[Any]]:
@@ -136,11 +190,7 @@ class TableBuffer(SavedToFiles, SavedAtOnce):
         return {key: dtypes.get(key) for key in keys}
 
     def memory_usage(self) -> MemoryUsage:
-        """
-        Tell what the observations in the buffer take.
-
-        :return: Raw, stored and index bytes, the ratio, and how many frames are stored and shared
-        """
+        """Tell what the observations in the buffer take."""
         with self._lock:
             rows = self.size()
             return sum([field.memory_usage(rows) for field in self._fields], MemoryUsage(0, 0, 0, 0, 0))

@@ -18,7 +18,7 @@ from sb3_extra_buffers.compressed.files import CLASSES, OF_THE_SAME_FORM, OWN, W
 from sb3_extra_buffers.compressed.saved_spaces import MOST_EVEN_BYTES, make_space
 from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.disk import DISK, Disk
-from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.errors import OtherFormatError, StorageError
 from sb3_extra_buffers.storage.frame_files import load_frames
 from sb3_extra_buffers.storage.json_values import from_json
 from sb3_extra_buffers.storage.row_files import MOST_ROWS, load_rows
@@ -52,17 +52,7 @@ def load_buffer(path: Path, *, device: th.device | str = "auto", repair: bool = 
 def open_buffer(
     cls: type | None, path: Path, device: Any, repair: bool, handed_in: Mapping[str, Any], disk: Disk = DISK
 ) -> Any:
-    """
-    Load a buffer; see ``load_buffer``.
-
-    :param cls: Its class; None for the one that was saved
-    :param path: The directory
-    :param device: Where samples go
-    :param repair: Leave out what is damaged
-    :param handed_in: What no file can hold
-    :param disk: The disk that it is on
-    :return: The buffer
-    """
+    """Load a buffer; see ``load_buffer``."""
     for _ in range(_TRIES):
         saved = SavedDirectory(path, disk)
         lost: list[tuple[int, int]] | None = [] if repair else None
@@ -121,14 +111,7 @@ def _check(cls: Any, saved: SavedDirectory, device: Any, handed_in: Mapping[str,
 
 
 def fill_buffer(buffer: Any, saved: SavedDirectory, lost: list[tuple[int, int]] | None = None) -> Any:
-    """
-    Put what was saved into an empty buffer.
-
-    :param buffer: The buffer, made with the arguments that were saved
-    :param saved: What was saved
-    :param lost: Gets the rows of what is damaged; None if that is an error
-    :return: The buffer
-    """
+    """Put what was saved into an empty buffer."""
     body = saved.body
     with _refused_as_damaged(saved, type(buffer)):
         fields = [field for field in buffer._fields_in_files() if field.is_compressed]
@@ -173,7 +156,7 @@ def _check_class(cls: Any, body: Mapping[str, Any], where: str) -> Any:
     """The class to load; of the classes in the file, only those of ours are known."""
     name, subclass = body.get("class"), body.get("subclass")
     if name not in CLASSES:
-        raise StorageError(f"{where} holds a {name!r}, which this version does not know; install a newer one")
+        raise OtherFormatError(f"{where} holds a {name!r}, which this version does not know; install a newer one")
     ours = getattr(sb3_extra_buffers, name)
     if cls is None:
         if subclass is not None:

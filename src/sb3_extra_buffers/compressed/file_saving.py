@@ -23,14 +23,7 @@ _SHOWN_BYTES = 1 << 30
 
 
 class Moment:
-    """
-    What a buffer held at one moment. Compressed observations never change, so only plain arrays are copied.
-
-    :param buffer: The buffer; its lock is held
-    :param copies: Whether to copy; else the lock has to be held until ``put_rows`` has returned
-    :param before: An earlier moment of the same buffer that was saved to the same directory: of rows that were not added
-        since, only arrays that change later are looked at
-    """
+    """What a buffer held at one moment. Compressed observations never change, so only plain arrays are copied."""
 
     def __init__(self, buffer: Any, copies: bool = True, before: Moment | None = None) -> None:
         cls, ours = type(buffer), our_class(type(buffer))
@@ -68,38 +61,21 @@ class Moment:
     @property
     def nbytes(self) -> int:
         """Bytes that there are to be saved."""
-        chunks = [chunk for _, frozen in self.frames for chunk in frozen.chunks]
-        return self.plain_bytes + sum(0 if chunk is None else len(chunk) for chunk in chunks)
+        return self.plain_bytes + sum(len(chunk) for _, frozen in self.frames for chunk in frozen.chunks)
 
     def put_rows(self, files: Replacement) -> None:
-        """
-        Save plain arrays.
-
-        :param files: Where to
-        """
+        """Save plain arrays."""
         self.body["rows"] = [pieces.put(files) for pieces in self.rows.values()]
 
     def put_frames(self, files: Replacement) -> None:
-        """
-        Save compressed observations.
-
-        :param files: Where to
-        """
+        """Save compressed observations."""
         self.body["frames"] = [
             {"key": key, **save_frames(f"frames{place}", frozen, self.used, files)}
             for place, (key, frozen) in enumerate(self.frames)
         ]
 
     def save(self, path: Path, disk: Disk = DISK, after: Replacement | None = None, held: bool = False) -> Replacement:
-        """
-        Save it to a directory.
-
-        :param path: The directory
-        :param disk: The disk that it is on
-        :param after: What was saved there before, by somebody who has held the lock of the directory since
-        :param held: Whether the caller holds that lock
-        :return: What was written
-        """
+        """Save it to a directory."""
         with Replacement(path, self.nbytes, disk, after, held) as files, _shown_progress(self.nbytes, files):
             self.put_rows(files)
             self.put_frames(files)
@@ -117,25 +93,13 @@ def _rows_since(before: Moment, now: Moment, rows: int) -> list[tuple[int, int]]
 
 
 def take_moment(buffer: Any) -> Moment:
-    """
-    Take what a buffer holds now, to be saved later, by whichever thread.
-
-    :param buffer: The buffer
-    :return: What it holds; plain arrays are copied
-    """
+    """Take what a buffer holds now, to be saved later, by whichever thread."""
     with buffer._lock:
         return Moment(buffer)
 
 
 def save_buffer(buffer: Any, path: Path, disk: Disk = DISK) -> int:
-    """
-    Save a buffer to a directory; see ``SavedToFiles.save``.
-
-    :param buffer: The buffer
-    :param path: The directory
-    :param disk: The disk that it is on
-    :return: How many bytes were written
-    """
+    """Save a buffer to a directory; see ``SavedToFiles.save``."""
     if os.path.splitext(folder_path(path))[1].lower() in (".pkl", ".pickle"):
         raise ValueError(
             f"path is {os.fsdecode(path)!r}, but save() makes a directory, not a pickle: name it 'buffer.sb3x', for example; "

@@ -92,9 +92,6 @@ class SavedToFiles(BaseBuffer):
 
         Saving to the same directory again writes only what is new. Other threads may go on adding and sampling; what is saved
         is the buffer of one moment.
-
-        :param path: The directory, such as ``"buffer.sb3x"``; it is made if it is not there
-        :return: How many bytes were written
         """
         from sb3_extra_buffers.compressed.file_saving import save_buffer
 
@@ -102,15 +99,7 @@ class SavedToFiles(BaseBuffer):
 
     @classmethod
     def load(cls, path: Path, *, device: th.device | str = "auto", repair: bool = False, **handed_in: Any) -> Self:
-        """
-        Load a buffer from a directory. Everything is checked, and nothing in it is run.
-
-        :param path: The directory
-        :param device: Where samples go, as for the constructor
-        :param repair: Leave out what is damaged, and warn how many rows that is; by default it is an error
-        :param handed_in: What no file can hold: ``env`` of a HER buffer, or a function as ``beta`` of a prioritized one
-        :return: The buffer
-        """
+        """Load a buffer from a directory. Everything is checked, and nothing in it is run."""
         from sb3_extra_buffers.compressed.file_loading import open_buffer
 
         buffer: Self = open_buffer(cls, path, device, repair, handed_in)
@@ -179,23 +168,12 @@ class SavedToFiles(BaseBuffer):
         """Take the arrays that ``_more_to_fill`` gave, once they are filled; rows beyond those in use are zeros."""
 
     def _leave_out(self, lost: npt.NDArray[np.bool_], empty: Any) -> tuple[Any, int]:
-        """
-        Leave out rows that are damaged.
-
-        :param lost: Which ones
-        :param empty: Another buffer, with the same arguments
-        :return: This buffer or the other one, without them, and how many rows are gone
-        """
+        """Leave out rows that are damaged."""
         raise NotImplementedError
 
 
 def our_class(cls: type) -> type:
-    """
-    Find the class of ours that a class is, or is made of.
-
-    :param cls: A buffer class
-    :return: One of ``CLASSES``
-    """
+    """Find the class of ours that a class is, or is made of."""
     for parent in cls.__mro__:
         if parent.__name__ in CLASSES and parent.__module__.startswith("sb3_extra_buffers."):
             return parent

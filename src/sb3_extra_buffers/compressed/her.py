@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers._spaces import same_form
 from sb3_extra_buffers.compressed.replay import TableReplay
 from sb3_extra_buffers.storage.valid_slots import ValidSlots
 
@@ -53,35 +55,47 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         copy_info_dict: bool = False,
         **options: Unpack[ReplayOptions],
     ) -> None:
+        given: Any = goal_selection_strategy
+        strategy = KEY_TO_GOAL_STRATEGY.get(given.lower()) if isinstance(given, str) else given
+        if not isinstance(strategy, GoalSelectionStrategy):
+            names = ", ".join(map(repr, KEY_TO_GOAL_STRATEGY))
+            raise ValueError(f"goal_selection_strategy must be one of {names}, got {given!r}")
         what = buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage
         super().__init__(*what, handle_timeout_termination, **options)
         self.env, self.copy_info_dict, self.n_sampled_goal = env, copy_info_dict, n_sampled_goal
-        strategy = goal_selection_strategy
-        self.goal_selection_strategy = KEY_TO_GOAL_STRATEGY[strategy.lower()] if isinstance(strategy, str) else strategy
-        assert isinstance(self.goal_selection_strategy, GoalSelectionStrategy), (
-            f"Invalid goal selection strategy, please use one of {list(GoalSelectionStrategy)}"
-        )
+        self.goal_selection_strategy = strategy
         self.her_ratio = 1 - (1.0 / (self.n_sampled_goal + 1))
         shape = self.buffer_size, self.n_envs
         self.ep_start, self.ep_length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._current_ep_start = np.zeros(n_envs, np.int64)
         if copy_info_dict:
             self.infos = np.full(shape, {}, dtype=object)
-        self._prepare()
         self._open_ring()
 
+    @property
+    def ep_length(self) -> npt.NDArray[np.int64]:
+        """Length of the episode of each slot, 0 where nothing is sampled. Who reads it may write to it, too."""
+        if "_valid" in self.__dict__:
+            self._valid.mark_changed(0, self.buffer_size)
+        return self.__dict__["ep_length"]  # type: ignore[no-any-return]
+
+    @ep_length.setter
+    def ep_length(self, lengths: npt.NDArray[np.int64]) -> None:
+        self.__dict__["ep_length"] = lengths
+        self._prepare()
+
+    @cached_property
+    def infos(self) -> npt.NDArray[Any]:  # type: ignore[override]
+        """The info dicts, empty ones without ``copy_info_dict``; those are made at the first access."""
+        return np.array([[{} for _ in range(self.n_envs)] for _ in range(self.buffer_size)])
+
     def _prepare(self) -> None:
-        self._valid = ValidSlots(self.ep_length)
-        if not self.copy_info_dict:
-            # Nobody writes to it; it reads as one dict per slot, and is a single one.
-            self.infos = np.broadcast_to(np.array({}, dtype=object), self.ep_length.shape)
+        self._valid = ValidSlots(self.__dict__["ep_length"])
 
     def _state_to_save(self) -> dict[str, Any]:
         state = super()._state_to_save()
         del state["_valid"]
         state.pop("_starts_before", None)
-        if not self.copy_info_dict:
-            del state["infos"]
         return state
 
     def _take_saved_state(self, state: dict[str, Any]) -> None:
@@ -116,10 +130,10 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
 
     def _more_to_save(self) -> dict[str, Any]:
         infos = {"infos": self.infos} if self.copy_info_dict else {}
-        return {"ep_start": self.ep_start, "ep_length": self.ep_length, **infos}
+        return {"ep_start": self.ep_start, "ep_length": self.__dict__["ep_length"], **infos}
 
     def _take_more(self, more: Mapping[str, Any]) -> None:
-        for array, most in ((self.ep_start, self.buffer_size - 1), (self.ep_length, self.buffer_size)):
+        for array, most in ((self.ep_start, self.buffer_size - 1), (self.__dict__["ep_length"], self.buffer_size)):
             used = array[: self._rows_to_save()]
             if not used.size or (used.min() >= 0 and used.max() <= most):
                 continue
@@ -150,13 +164,13 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
         return values
 
     def _note_added(self, row: int, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        starts = self._starts_before
+        starts, lengths = self._starts_before, self.__dict__["ep_length"]
         # Of an old episode that is being written over, nothing is sampled any more. If this is done again after an interrupt,
         # the length of one that has just ended may be there already.
-        for env in np.flatnonzero((self.ep_length[row] > 0) & (self._current_ep_start == starts)).tolist():
-            end = int(self.ep_start[row, env] + self.ep_length[row, env])
+        for env in np.flatnonzero((lengths[row] > 0) & (self._current_ep_start == starts)).tolist():
+            end = int(self.ep_start[row, env] + lengths[row, env])
             self._valid.mark_changed(row, end)
-            self.ep_length[np.arange(row, end) % self.buffer_size, env] = 0
+            lengths[np.arange(row, end) % self.buffer_size, env] = 0
         self.ep_start[row] = starts
         if self.copy_info_dict:
             self.infos[row] = infos
@@ -166,8 +180,23 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
 
     def _compute_episode_length(self, env_idx: int) -> None:
         start = int(self._current_ep_start[env_idx])
-        self._valid.mark_changed(start, self.pos if self.pos >= start else self.pos + self.buffer_size)
-        super()._compute_episode_length(env_idx)
+        end = self.pos if self.pos >= start else self.pos + self.buffer_size
+        self._valid.mark_changed(start, end)
+        self.__dict__["ep_length"][np.arange(start, end) % self.buffer_size, env_idx] = end - start
+        self._current_ep_start[env_idx] = self.pos
+
+    def set_env(self, env: VecEnv) -> None:
+        """
+        Take the environment that computes rewards.
+
+        :param env: The environment, of the observation space that the buffer was made for
+        """
+        if self.env is None and env is not None and not same_form(env.observation_space, self.observation_space):
+            raise ValueError(
+                f"the buffer holds observations of {self.observation_space}, but the environment has "
+                f"{env.observation_space}: load the buffer that belongs to this environment"
+            )
+        super().set_env(env)
 
     def reset(self) -> None:
         """Begin again at the first row. As in SB3, old episodes are sampled until they are written over."""
@@ -209,6 +238,8 @@ class CompressedHerReplayBuffer(TableReplay, HerReplayBuffer):
             self._note_read()
             reading = self._table.begin_read(rows, envs, None, self.__dict__)
             goals = self._sample_goals(rows[virtual], envs[virtual])
+            if type(self)._sample_goals is HerReplayBuffer._sample_goals:
+                self._valid.mark_unchanged()  # it has only read the lengths
             infos: Any = [{} for _ in range(n_virtual)]
             if self.copy_info_dict:
                 infos = copy.deepcopy(self.infos[rows[virtual], envs[virtual]])

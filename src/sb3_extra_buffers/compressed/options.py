@@ -73,15 +73,7 @@ ROLLOUT_DESCRIPTIONS = (
 
 
 def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, Any], space: Any) -> dict[str, Any]:
-    """
-    Fill in the options that were not given, and refuse those that make no sense.
-
-    :param cls: The buffer class
-    :param given: Options
-    :param defaults: All that there are
-    :param space: The observation space, for the message
-    :return: All options
-    """
+    """Fill in the options that were not given, and refuse those that make no sense."""
     if not given.keys() <= defaults.keys():
         # A constructor of somebody else may take other arguments than ours, to which it hands over what it does not know.
         ours = next(parent for parent in cls.__mro__ if parent.__module__.startswith("sb3_extra_buffers."))
@@ -100,13 +92,7 @@ def check_options(cls: type, given: Mapping[str, Any], defaults: Mapping[str, An
 
 
 def signature_with_options(function: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
-    """
-    Make the signature of a constructor in which options stand one by one, as editors and messages show it.
-
-    :param function: ``__init__``
-    :param defaults: All options
-    :return: The signature without ``self``
-    """
+    """Make the signature of a constructor in which options stand one by one, as editors and messages show it."""
     own = list(inspect.signature(function).parameters.values())[1:]
     named = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
     if len(named) == len(own):

@@ -110,11 +110,7 @@ class TablePrioritized(TableNStep):
         self._beta = float(value)
 
     def update_beta(self, progress_remaining: float) -> None:
-        """
-        Follow the schedule of ``beta``, if there is one. An algorithm calls this before it trains.
-
-        :param progress_remaining: From 1 at the beginning of the training to 0 at its end
-        """
+        """Follow the schedule of ``beta``, if there is one. An algorithm calls this before it trains."""
         if self._beta_schedule is not None:
             self.beta = self._beta_schedule.var(progress_remaining)
 
@@ -129,13 +125,7 @@ class TablePrioritized(TableNStep):
         self._tree.set(np.arange(row * self.n_envs, (row + 1) * self.n_envs), self._highest_share)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> PrioritizedReplayBufferSamples:
-        """
-        Sample transitions by priority, one from each of ``batch_size`` ranges of equal probability.
-
-        :param batch_size: Number of transitions
-        :param env: To normalize with
-        :return: The samples, their weights (the highest is 1) and their indices
-        """
+        """Sample transitions by priority, one from each of ``batch_size`` ranges of equal probability."""
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; it must be 1 or more")
         if self.size() == 0:
@@ -155,12 +145,7 @@ class TablePrioritized(TableNStep):
         return begin(self, rows, envs, env)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike | th.Tensor) -> None:
-        """
-        Set the priorities of sampled transitions, usually to their absolute TD errors.
-
-        :param indices: ``indices`` of the samples; of one that occurs twice, the last priority counts
-        :param priorities: One per transition, finite and not negative; ``eps`` is added
-        """
+        """Set the priorities of sampled transitions, usually to their absolute TD errors."""
         numbers = np.asarray(indices).ravel()
         if isinstance(priorities, th.Tensor):
             priorities = priorities.detach().cpu().numpy()

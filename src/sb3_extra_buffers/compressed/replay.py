@@ -13,8 +13,8 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_extra_buffers.compressed.arguments import explain_step
-from sb3_extra_buffers.compressed.base import TableBuffer
+from sb3_extra_buffers.compressed.arguments import check_size, explain_size, explain_step
+from sb3_extra_buffers.compressed.base import TableBuffer, from_the_end
 from sb3_extra_buffers.compressed.files import WHERE
 from sb3_extra_buffers.compressed.options import REPLAY_DEFAULTS, REPLAY_DESCRIPTIONS
 from sb3_extra_buffers.compressed.rings import RingOnDisk, tell_of_copy
@@ -55,15 +55,19 @@ class TableReplay(TableBuffer):
         handle_timeout_termination: bool = True,
         **options: Unpack[ReplayOptions],
     ) -> None:
-        rows = max(buffer_size // n_envs, 1)
+        rows = max(check_size(buffer_size) // n_envs, 1)
         self._set_up(rows, observation_space, action_space, device, n_envs, options)
         # Frames are shared anyway, terminal observations included; SB3's trick would lose those.
         self.optimize_memory_usage = False
         self.handle_timeout_termination = handle_timeout_termination
         shape = rows, n_envs
-        self.actions = np.zeros((*shape, self.action_dim), dtype=ReplayBuffer._maybe_cast_dtype(action_space.dtype))
-        self.rewards, self.dones, self.timeouts = (np.zeros(shape, np.float32) for _ in range(3))
-        self._build_table()
+        try:
+            self.actions = np.zeros((*shape, self.action_dim), dtype=ReplayBuffer._maybe_cast_dtype(action_space.dtype))
+            self.rewards, self.dones, self.timeouts = (np.zeros(shape, np.float32) for _ in range(3))
+            self._build_table()
+        except (MemoryError, ValueError, OverflowError) as error:
+            explain_size(error, buffer_size)
+            raise
         if not self._makes_more:
             self._open_ring()
 
@@ -107,16 +111,7 @@ class TableReplay(TableBuffer):
         return {"actions": PlainColumn(self.actions, True)} | {name: PlainColumn(getattr(self, name)) for name in names}
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        """
-        Add transitions; what cannot be stored is refused and leaves the buffer as it was.
-
-        :param obs: Observations, one an environment
-        :param next_obs: What followed; at the end of an episode its last observation
-        :param action: Actions
-        :param reward: Rewards
-        :param done: Whether episodes ended
-        :param infos: What else environments told
-        """
+        """Add transitions; what cannot be stored is refused and leaves the buffer as it was."""
         if self._ring is not None:
             self._ring.wait_for_room(self._lock)
         with self._lock:
@@ -155,13 +150,7 @@ class TableReplay(TableBuffer):
                 self._ring.note_reset()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
-        """
-        Sample transitions.
-
-        :param batch_size: Number of transitions
-        :param env: To normalize with
-        :return: The samples
-        """
+        """Sample transitions."""
         with self._lock:
             if not (self.pos or self.full):
                 raise ValueError("cannot sample from an empty buffer: add transitions first")
@@ -169,6 +158,7 @@ class TableReplay(TableBuffer):
         return self._convert_samples(self._get_samples(rows, env=env))
 
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
+        batch_inds = from_the_end(batch_inds, self.buffer_size)
         return self._begin_samples(batch_inds, np.random.randint(0, high=self.n_envs, size=(len(batch_inds),)), env)()
 
     def _begin_samples(self, rows: Integers, envs: Integers, env: VecNormalize | None) -> Callable[[], Any]:

@@ -16,12 +16,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 def parse_bytes(given: int | str | None) -> int | None:
-    """
-    Understand a number of bytes.
-
-    :param given: A number, or a string such as ``"2GB"`` (2 * 10^9 bytes) or ``"2GiB"`` (2 * 2^30); None for no limit
-    :return: The number
-    """
+    """Understand a number of bytes."""
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
         return given
     try:
@@ -35,8 +30,6 @@ class MappedMemory:
     The memory of a ring's chunks: those in memory of their own, and pages of mapped files that have been touched.
 
     A page that is left counts for the process no longer, but stays in memory for as long as the system has room for it.
-
-    :param most: Bytes that both may take together; None for no limit
     """
 
     def __init__(self, most: int | None) -> None:
@@ -49,33 +42,17 @@ class MappedMemory:
         self._others = file_bytes()
 
     def holds(self, sealed: int) -> bool:
-        """
-        Say whether all chunks may stay in memory of their own.
-
-        :param sealed: How many bytes they have
-        :return: Whether that is allowed
-        """
+        """Say whether all chunks may stay in memory of their own."""
         return self.most is not None and sealed <= self.most
 
     def most_of_own(self, own: int, are_mapped: bool) -> int:
-        """
-        Say how many bytes of chunks may stay in memory of their own.
-
-        :param own: How many there are
-        :param are_mapped: Whether there are others, which are mapped
-        :return: All that is allowed, where that is enough; else an eighth of it, so that there is room for pages of the
-            others, above all for those that every batch needs
-        """
+        """Say how many bytes of chunks may stay in memory of their own."""
         if self.most is None:
             return 0
         return self.most if own <= self.most and not are_mapped else self.most // 8
 
     def note(self, saved: SavedDirectory) -> None:
-        """
-        Know of what has been mapped.
-
-        :param saved: The directory that it was read from
-        """
+        """Know of what has been mapped."""
         self._mappings.update(saved.mappings())
         self._bound()
 
@@ -94,11 +71,7 @@ class MappedMemory:
 
 
 def file_bytes() -> int:
-    """
-    Count the pages of files in the memory of this process.
-
-    :return: Bytes; 0 where the system does not tell
-    """
+    """Count the pages of files in the memory of this process."""
     try:
         with open(_STATM, "rb") as file:
             return int(file.read().split()[2]) * _PAGE

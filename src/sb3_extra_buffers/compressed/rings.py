@@ -36,11 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def tell_of_copy(path: Any) -> None:
-    """
-    Say that a copy of a ring on disk is in memory: ``load_replay_buffer`` puts one in the place of the ring.
-
-    :param path: The ring's directory
-    """
+    """Say that a copy of a ring on disk is in memory: ``load_replay_buffer`` puts one in the place of the ring."""
     _log.warning(
         "This copy of the buffer with storage_dir %s is in memory only: nothing that is added to it is written there. A ring "
         "goes on by itself with what is in storage_dir, and does not need load_replay_buffer().",
@@ -55,13 +51,6 @@ class RingOnDisk:
     Whenever a chunk is full, the state of that moment replaces the one before. So the directory can be loaded, or opened to be
     read, at any time, and after a crash holds all rows but the newest ones. Full chunks are mapped from there then, so that
     the system may take their memory.
-
-    :param buffer: The buffer, with all that its constructor makes
-    :param path: The directory
-    :param max_memory: Bytes of full chunks that may be in the memory of the process; None to have all of them mapped, and
-        leave it to the system what stays
-    :param durability: ``"chunk"``, or ``"full"`` for a state every second
-    :param disk: The disk that it is on
     """
 
     def __init__(self, buffer: Any, path: Any, max_memory: int | str | None, durability: str, disk: Disk = DISK) -> None:
@@ -128,7 +117,7 @@ class RingOnDisk:
             self._state = Replacement.of(saved)
             buffer._end_episodes()  # the environment starts a new one
             self._table = buffer._table
-            self._mapped = {chunk[0] for said in saved.body["frames"] for chunk in said["chunks"]}
+            self._mapped = {chunk[0] for said in saved.body["frames"] for chunk in said["spans"]}
             self._memory.note(saved)
             added = saved.body.get("added")
             self._counted = added if type(added) is int and 0 <= added < 1 << 62 else 0
@@ -173,21 +162,13 @@ class RingOnDisk:
             )
 
     def flush(self, buffer: Any = None) -> None:
-        """
-        Bring the directory up to date, priorities included, and wait for that.
-
-        :param buffer: The buffer, where it is about to be deleted
-        """
+        """Bring the directory up to date, priorities included, and wait for that."""
         if os.getpid() == self._process:
             self._write(everything=True, buffer=buffer)
             self.raise_error()
 
     def close(self, buffer: Any = None) -> None:
-        """
-        Bring the directory up to date, and leave it to others.
-
-        :param buffer: The buffer, where it is about to be deleted
-        """
+        """Bring the directory up to date, and leave it to others."""
         if os.getpid() == self._process and not self._stops:
             self._is_closed = True
             try:
@@ -240,8 +221,6 @@ class RingOnDisk:
     def wait_for_room(self, lock: Any) -> None:
         """
         Wait for the disk if it cannot keep up, as memory would fill with what is not written; called before a row is added.
-
-        :param lock: That of the buffer; who holds it cannot wait, as writing needs it
         """
         while self._sealed - self._saved > _MOST_BEHIND and self._thread is not None and self._thread.is_alive():
             if self._error is not None or self._stops or os.getpid() != self._process or lock.is_mine():
@@ -252,12 +231,7 @@ class RingOnDisk:
             self._written.wait(0.1)
 
     def note_row(self, buffer: Any, row: int) -> None:
-        """
-        Have a state written if it is time to; called whenever a row was added.
-
-        :param buffer: The buffer
-        :param row: The row
-        """
+        """Have a state written if it is time to; called whenever a row was added."""
         if os.getpid() != self._process:
             return  # a child has the buffer, but not the ring
         self._count(buffer._table.appended)
@@ -338,12 +312,13 @@ class RingOnDisk:
 
     def _arrange_chunks(self, columns: list[Any], moment: Moment) -> None:
         """Where chunks are going to be read from the disk, have those that are not there yet take few pages to be read."""
-        chunks = [chunk for _, frozen in moment.frames for chunk in frozen.chunks[:-1] if chunk is not None]
-        if self._memory.holds(sum(map(len, chunks))):
+        if self._memory.holds(
+            sum(len(chunk) for _, frozen in moment.frames for chunk in frozen.chunks if chunk is not frozen.open)
+        ):
             return
         for frames, (_, frozen) in zip(columns, moment.frames, strict=True):
-            *sealed, last = frozen.chunks
-            frozen.chunks = (*(None if chunk is None else frames.arrange(chunk) for chunk in sealed), last)
+            arranged = {id(chunk): frames.arrange(chunk) for chunk in frozen.chunks if chunk is not frozen.open}
+            frozen.spans = [(arranged.get(id(chunk), chunk), *rows) for chunk, *rows in frozen.spans]
 
     def _map_chunks(self, columns: list[Any], moment: Moment, state: Replacement) -> None:
         """Have the oldest chunks come from the directory, until the others take no more memory than they may."""
@@ -351,13 +326,12 @@ class RingOnDisk:
         in_memory = []
         there: set[str] = set()
         for frames, (_, frozen), said in zip(columns, moment.frames, moment.body["frames"], strict=True):
-            names = {(first, lap): name for name, first, _, lap in said["chunks"]}
-            for chunk in frozen.chunks[:-1]:
-                name = None if chunk is None else names.get((chunk.first_row, chunk.lap))
-                if chunk is not None and name is not None:
+            for (chunk, _, first, _), (name, *_) in zip(frozen.spans, said["spans"], strict=False):
+                if chunk is not frozen.open and name not in there:
                     there.add(name)
                     if name not in self._mapped:
-                        in_memory.append((chunk.lap, chunk.first_row, frames, chunk, name))
+                        is_new = first < moment.pos  # rows from there on are of the last lap
+                        in_memory.append((is_new, first, frames, chunk, name))
         self._mapped &= there
         own = sum(len(chunk) for *_, chunk, _ in in_memory)
         most = self._memory.most_of_own(own, bool(self._mapped))

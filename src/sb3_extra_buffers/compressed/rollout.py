@@ -13,8 +13,8 @@ from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.type_aliases import DictRolloutBufferSamples, RolloutBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_extra_buffers.compressed.arguments import explain_step
-from sb3_extra_buffers.compressed.base import TableBuffer
+from sb3_extra_buffers.compressed.arguments import check_size, explain_step
+from sb3_extra_buffers.compressed.base import TableBuffer, _ShownByKey, from_the_end
 from sb3_extra_buffers.compressed.options import ROLLOUT_DEFAULTS, ROLLOUT_DESCRIPTIONS
 from sb3_extra_buffers.storage import freed_memory
 from sb3_extra_buffers.storage._core import PlainColumn
@@ -60,13 +60,14 @@ class TableRollout(TableBuffer):
         n_envs: int = 1,
         **options: Unpack[RolloutOptions],
     ) -> None:
-        self._set_up(buffer_size, observation_space, action_space, device, n_envs, options)
+        self._set_up(check_size(buffer_size), observation_space, action_space, device, n_envs, options)
         self.gae_lambda, self.gamma = gae_lambda, gamma
         self.prefetch: bool = self._options.get("prefetch", False)
         self.__dict__.update(self._fresh_attributes())
         self._build_table()
         if self._options.get("keep_freed_memory") and self._on_cpu and any(field.is_compressed for field in self._fields):
             freed_memory.keep_freed_memory()
+        self.reset()  # as SB3's constructor does: a subclass may make more arrays there
 
     def _fresh_attributes(self) -> dict[str, Any]:
         """All that ``reset`` sets, besides observations."""
@@ -88,17 +89,7 @@ class TableRollout(TableBuffer):
     def add(
         self, obs: Any, action: Any, reward: Any, episode_start: Any, value: th.Tensor, log_prob: th.Tensor, **more: Any
     ) -> None:
-        """
-        Add a step; what cannot be stored is refused and leaves the buffer as it was.
-
-        :param obs: Observations, one an environment
-        :param action: Actions
-        :param reward: Rewards
-        :param episode_start: Whether episodes began
-        :param value: What the critic expected
-        :param log_prob: Logarithm of the actions' probability
-        :param more: What else the class takes
-        """
+        """Add a step; what cannot be stored is refused and leaves the buffer as it was."""
         with self._lock:
             if self.pos >= self.buffer_size:
                 raise ValueError(f"the rollout is full ({self.buffer_size} steps); call reset() before adding more")
@@ -122,12 +113,7 @@ class TableRollout(TableBuffer):
         return action, reward, episode_start, value.clone().cpu().numpy().flatten(), log_prob.clone().cpu().numpy()
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
-        """
-        Iterate over minibatches of the rollout.
-
-        :param batch_size: Size of a minibatch; None for everything at once
-        :return: The minibatches
-        """
+        """Iterate over minibatches of the rollout."""
         if not self.full:
             raise RuntimeError(
                 f"the rollout is not full: {self.pos} of {self.buffer_size} steps; collect the rest before calling get()"
@@ -152,6 +138,7 @@ class TableRollout(TableBuffer):
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> Any:
         with self._lock:
             self._refuse_if_reset()
+            batch_inds = from_the_end(batch_inds, self.buffer_size * self.n_envs)
             envs, rows = np.divmod(batch_inds, self.buffer_size)
             reading = self._table.begin_read(rows, envs, tuple(range(self._n_observed)), self._table.attributes)
             actions = self.actions[batch_inds]
@@ -170,7 +157,8 @@ class TableRollout(TableBuffer):
             flat: Any = self.swap_and_flatten
             observations = self.observations
             is_dict = isinstance(observations, dict)
-            self.observations = {k: flat(part) for k, part in observations.items()} if is_dict else flat(observations)
+            flattened = _ShownByKey({k: flat(part) for k, part in observations.items()}) if is_dict else flat(observations)
+            self.__dict__["observations"] = flattened
 
     def _columns_to_save(self) -> dict[str, Any]:
         return {name: self._by_rows(name, part) for name, part in super()._columns_to_save().items()}

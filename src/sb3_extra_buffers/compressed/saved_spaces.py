@@ -16,12 +16,7 @@ MOST_EVEN_BYTES = 1 << 26
 
 
 def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
-    """
-    Describe a space.
-
-    :param space: The space
-    :return: What JSON can hold
-    """
+    """Describe a space."""
     said: dict[str, Any] = {"type": type(space).__name__}
     if type(space) is spaces.Dict:
         said["spaces"] = [[key, describe_space(part)] for key, part in space.spaces.items()]
@@ -43,13 +38,7 @@ def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def make_space(said: Any, room: list[int] | None = None) -> spaces.Space[Any]:
-    """
-    Make a space of its description.
-
-    :param said: What ``describe_space`` gave; a file may say anything instead
-    :param room: One number: how many bytes of even bounds there may still be; it is made less
-    :return: The space; ``ValueError``, ``TypeError``, ``KeyError`` or ``AssertionError`` where this describes none
-    """
+    """Make a space of its description."""
     kind = said["type"]
     room = [MOST_EVEN_BYTES] if room is None else room
     if kind == "Dict":

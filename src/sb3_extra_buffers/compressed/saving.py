@@ -97,11 +97,7 @@ class SavedAtOnce(BaseBuffer):
 
 
 class _Sealed:
-    """
-    A state with its checksum; pickled or copied, it is that state.
-
-    :param state: The state
-    """
+    """A state with its checksum; pickled or copied, it is that state."""
 
     __slots__ = ("_state",)
 
@@ -113,13 +109,7 @@ class _Sealed:
 
 
 def open_state(state: Any, expected: int) -> Any:
-    """
-    Refuse what is not as it was saved.
-
-    :param state: What was loaded
-    :param expected: The checksum of what was saved
-    :return: The same
-    """
+    """Refuse what is not as it was saved."""
     if _SNAPSHOTS.checksum_of(state) != expected:
         raise StorageError("the saved buffer is damaged; load another copy of the file")
     return state

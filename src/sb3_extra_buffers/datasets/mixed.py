@@ -68,10 +68,6 @@ class TableMixed(TableReplay):
         """
         Sample transitions: first those that were added, then those of the data set. As long as none were added, all of them
         are from there.
-
-        :param batch_size: Number of transitions
-        :param env: To normalize with
-        :return: The samples
         """
         offline = round(batch_size * self.ratio) if self.size() else batch_size
         if not offline:

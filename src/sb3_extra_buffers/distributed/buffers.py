@@ -1,8 +1,10 @@
-"""What SB3 takes for its replay buffer: samples come from the shards of a fleet."""
+"""What SB3 gets of a fleet: its replay buffer, its environment, and a callback."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -10,15 +12,21 @@ import numpy.typing as npt
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples, Schedule
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import CloudpickleWrapper
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.prioritized import ANNEALED_BETA, PrioritizedReplayBufferSamples
+from sb3_extra_buffers.distributed.blocks import Episode
 from sb3_extra_buffers.distributed.client import Batch
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.distributed.fleet import Fleet
+
+_MOST_EPISODES = 10_000
 
 
 class ShardedReplayBuffer(ReplayBuffer):
@@ -128,7 +136,7 @@ class ShardedReplayBuffer(ReplayBuffer):
         return kind(both[0], self._tensor(actions.astype(schema.action_dtype)), both[1], *rest)
 
     def _tensor(self, array: npt.NDArray[Any]) -> th.Tensor:
-        """A tensor that nobody else has: what lies in Ray's store must not be written to."""
+        """A tensor with memory of its own: what lies in Ray's store must not be written to."""
         return th.from_numpy(array if array.flags.writeable and array.base is None else np.array(array)).to(self.device)
 
     def __getstate__(self) -> NoReturn:
@@ -209,3 +217,154 @@ class ShardedPrioritizedReplayBuffer(ShardedReplayBuffer):
         if numbers.size and not (values.min() >= 0 and values.max() < np.inf):
             raise ValueError("priorities must be finite and not negative; did the loss diverge?")
         self.fleet.update_priorities(numbers, values)
+
+
+class FleetEnv(VecEnv):
+    """
+    The environments of a fleet, as the learner sees them.
+
+    It has as many as all collectors together, so settings mean what they mean with a ``SubprocVecEnv`` of that size. A step
+    returns when one transition of each has been collected. Actions of the learner are not used, and observations are zeros:
+    the real ones go from collectors to shards. Episodes that have ended are in ``infos``, so SB3 logs them.
+    """
+
+    def __init__(self, fleet: Fleet, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+        super().__init__(fleet.n_envs, observation_space, action_space)
+        self.fleet = fleet
+        self.episodes: deque[tuple[float, int, float, int]] = deque(maxlen=_MOST_EPISODES)
+        """Those that SB3 has not been told of yet."""
+        self.may_step = False
+        """Whether a model learns in it. An evaluation begins with a reset, and would see no observations."""
+
+    def _zeros(self) -> Any:
+        space = self.observation_space
+        if isinstance(space, spaces.Dict):
+            return {key: self._zeros_of(part) for key, part in space.spaces.items()}
+        return self._zeros_of(space)
+
+    def _zeros_of(self, space: spaces.Space[Any]) -> Any:
+        return np.zeros((self.num_envs, *(space.shape or ())), space.dtype)
+
+    def reset(self) -> Any:
+        """Begin; collectors go on with what they are doing."""
+        self.may_step = False
+        return self._zeros()
+
+    def step_async(self, actions: Any) -> None:
+        """Actions are not used."""
+
+    def step_wait(self) -> Any:
+        """Wait until collectors have played another step of all environments."""
+        self.fleet.check()
+        if not self.may_step:
+            raise RuntimeError(
+                "fleet.env is for model.learn(..., callback=fleet.callback()) only: it shows no observations. To evaluate a "
+                "model, use environments of make_env()"
+            )
+        self.fleet.advance(self.num_envs)
+        dones = np.zeros(self.num_envs, np.bool_)
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for place in range(min(self.num_envs, len(self.episodes))):
+            episode = Episode(*self.episodes.popleft())
+            dones[place] = True
+            infos[place]["episode"] = {"r": episode.reward, "l": episode.length, "t": episode.seconds}
+            if episode.success >= 0:
+                infos[place]["is_success"] = bool(episode.success)
+        return self._zeros(), np.zeros(self.num_envs, np.float32), dones, infos
+
+    def close(self) -> None:
+        """Do nothing: closing the fleet closes its environments."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Refuse all but ``render_mode``, which SB3 asks for: environments are in other processes."""
+        if attr_name == "render_mode":
+            return [None] * len(list(self._get_indices(indices)))
+        raise AttributeError(f"the environments of a fleet are in its collectors; {attr_name!r} cannot be looked up here")
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Refuse: environments are in other processes."""
+        raise AttributeError(f"the environments of a fleet are in its collectors; set {attr_name!r} inside make_env()")
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Refuse: environments are in other processes."""
+        raise AttributeError(f"the environments of a fleet are in its collectors; {method_name}() cannot be called here")
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        """Tell SB3 of no wrapper."""
+        return [False] * len(list(self._get_indices(indices)))
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Do nothing: ``Fleet(seed=...)`` seeds collectors."""
+        return [None] * self.num_envs
+
+
+class FleetCallback(BaseCallback):
+    """Publishes weights, logs under ``distributed/``, and saves checkpoints. Made by ``Fleet.callback``."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__()
+        self.fleet = fleet
+        self._published_at = self._saved_at = 0
+        self._was_random = True
+
+    def _on_training_start(self) -> None:
+        model = self.model
+        self.fleet.check()
+        if not isinstance(model, OffPolicyAlgorithm):
+            raise TypeError(
+                f"a fleet is for off-policy algorithms (DQN, QRDQN, SAC, TD3, TQC), not for {type(model).__name__}"
+            )
+        if isinstance(model.replay_buffer, HerReplayBuffer):
+            raise TypeError("a fleet cannot be used with HER: it needs whole episodes, which shards do not keep")
+        if not isinstance(model.replay_buffer, ShardedReplayBuffer) or model.replay_buffer.fleet is not self.fleet:
+            raise TypeError(
+                "the model must be made with replay_buffer_class=ShardedReplayBuffer and "
+                "replay_buffer_kwargs=dict(fleet=fleet), and learn with the callback of the same fleet"
+            )
+        if model.use_sde:
+            raise TypeError("a fleet cannot be used with use_sde=True: its noise is not sent to collectors")
+        if model.get_vec_normalize_env() is not None:
+            raise TypeError("a fleet cannot be behind VecNormalize: wrap the environments inside make_env() instead")
+        if model.get_env() is None or model.env.unwrapped is not self.fleet.env:  # type: ignore[union-attr]
+            raise TypeError("the model must learn in fleet.env")
+        self._was_random = model.num_timesteps < model.learning_starts
+        self._published_at, self._saved_at = model._n_updates, model.num_timesteps
+        self.fleet.start_collectors(model)
+        self.fleet.env.may_step = True
+
+    def _on_step(self) -> bool:
+        model, fleet = self.model, self.fleet
+        assert isinstance(model, OffPolicyAlgorithm)
+        is_random = model.num_timesteps < model.learning_starts
+        if model._n_updates - self._published_at >= fleet.publish_every or is_random != self._was_random:
+            self._was_random, self._published_at = is_random, model._n_updates
+            fleet.publish(model)
+            for name, value in fleet.figures().items():
+                self.logger.record(f"distributed/{name}", value)
+        every = fleet.checkpoint_every
+        if every is not None and model.num_timesteps - self._saved_at >= every:
+            self._saved_at = model.num_timesteps
+            fleet.save(model)
+        return True
+
+    def _on_training_end(self) -> None:
+        assert isinstance(self.model, OffPolicyAlgorithm)
+        self.fleet.env.may_step = False
+        if self.fleet.checkpoint_dir is not None:
+            self.fleet.save(self.model)
+
+
+class ClosedFleet:
+    """What a saved model has for its fleet: it can act, and needs another fleet to learn."""
+
+    schema = None
+    size = 0
+
+    def start_shards(self, *args: Any) -> None:
+        """There are none to start."""
+
+    def sample(self, batch_size: int) -> Any:
+        """Say what is missing."""
+        raise RuntimeError(
+            "this model was saved without its fleet; load it with replay_buffer_kwargs=dict(fleet=fleet) to go on"
+        )

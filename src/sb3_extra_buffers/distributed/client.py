@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -10,13 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb3_extra_buffers.distributed.errors import MissingError, ShardLostError
-from sb3_extra_buffers.distributed.replies import Reply, open_reply
-from sb3_extra_buffers.distributed.schema import Array, Schema
-from sb3_extra_buffers.distributed.transport import Transport
+from sb3_extra_buffers.distributed.actors import READ, call_actor, get_answer
+from sb3_extra_buffers.distributed.blocks import Array, MissingError, Schema, ShardLostError
+from sb3_extra_buffers.distributed.shard import Reply
+from sb3_extra_buffers.storage import StorageError
+from sb3_extra_buffers.storage._core import Chunk
 
 _SHARD_BITS, _INCARNATION_BITS, _INSERTION_BITS = 12, 8, 43
-MOST_SHARDS = 1 << _SHARD_BITS
+_MOST_SHARDS = 1 << _SHARD_BITS
+_LOOK_SECONDS = 1.0
+_CALLS = 2
 
 
 class Batch(NamedTuple):
@@ -33,33 +37,43 @@ class Batch(NamedTuple):
 
 
 def pack_indices(shard: int, incarnation: int, insertions: Array) -> Array:
-    """
-    Make one integer of what tells a transition from all others.
-
-    :param shard: Number of the shard
-    :param incarnation: How often it has been replaced
-    :param insertions: Insertion numbers
-    :return: The integers
-    """
+    """Make one integer of shard, incarnation and insertion number."""
     who = shard << _INCARNATION_BITS | incarnation % (1 << _INCARNATION_BITS)
     return insertions.astype(np.int64) | who << _INSERTION_BITS
 
 
 def unpack_indices(indices: Array) -> tuple[Array, Array, Array]:
-    """
-    Take these integers apart.
-
-    :param indices: They
-    :return: Shards, incarnations (modulo 256) and insertion numbers
-    """
+    """Shards, incarnations (modulo 256) and insertion numbers."""
     who = indices >> _INSERTION_BITS
     return who >> _INCARNATION_BITS, who & (1 << _INCARNATION_BITS) - 1, indices & (1 << _INSERTION_BITS) - 1
 
 
-class _Asked(NamedTuple):
+def open_reply(schema: Schema, reply: Reply) -> Callable[[int], list[Any]]:
+    """Return what gives all arrays of a batch by its number; what is coded is decoded only then."""
+    size, count = reply.batch_size, reply.batch_size * reply.batches
+    if reply.chunks is None or reply.places is None:
+        return lambda number: [array[number * size : (number + 1) * size] for array in reply.arrays]
+    table, places = schema.make_table(count, 1), reply.places.astype(np.int64)
+    try:
+        table.adopt([[Chunk(zlib.decompress(data)) for data in of_key] for of_key in reply.chunks])
+    except zlib.error as error:
+        raise StorageError(f"samples of shard {reply.shard} are damaged: {error}") from error
+    wanted = tuple(place for place, is_frames in enumerate(schema.are_frames) if is_frames)
+    envs = np.zeros(size, np.int64)
+
+    def read(number: int) -> list[Any]:
+        part = slice(number * size, (number + 1) * size)
+        decoded = iter(table.table.begin_read(places[part], envs, wanted).finish())
+        both = zip(reply.arrays, schema.are_frames, strict=True)
+        return [next(decoded) if is_frames else array[part] for array, is_frames in both]
+
+    return read
+
+
+class _Call(NamedTuple):
     """A call that is under way."""
 
-    ticket: Any
+    ref: Any
     shard: int
     incarnation: int
     chance: float
@@ -68,65 +82,47 @@ class _Asked(NamedTuple):
 
 class Client:
     """
-    Draws batches from shards.
+    Draws batches from shards, which are actors in a list that is looked at for each call.
 
-    Each call asks one shard for several batches, and two calls are under way at any time. Which shard is a matter of chance,
-    by its share in all transitions, or in all priorities; all shards get blocks of all collectors, so they hold the same
-    mixture.
-
-    :param transport: How shards are reached
-    :param schema: What blocks look like
-    :param n_shards: Number of shards
-    :param prefetch: Batches of a call
-    :param timeout: Seconds that a call may take
-    :param seed: Seed of the choice of shards
-    :param now: The time
+    Each call asks one shard for several batches, and two calls are under way at any time. The shard is drawn by its share in
+    all transitions, or in all priorities; all shards get blocks of all collectors, so they hold the same mixture.
     """
-
-    CALLS = 2
 
     def __init__(
         self,
-        transport: Transport,
+        ray: Any,
+        handles: list[Any],
         schema: Schema,
-        n_shards: int,
         prefetch: int = 8,
         timeout: float = 60.0,
         seed: int | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not 1 <= n_shards <= MOST_SHARDS:
-            raise ValueError(f"{n_shards} shards; from 1 to {MOST_SHARDS} are possible")
+        n_shards = len(handles)
+        if n_shards > _MOST_SHARDS:
+            raise ValueError(f"n_shards is {n_shards}; it must be {_MOST_SHARDS} or less")
         if prefetch < 1:
             raise ValueError(f"prefetch is {prefetch}; it must be 1 or more")
-        self.transport, self.schema, self.n_shards = transport, schema, n_shards
+        self.ray, self.handles, self.schema, self.n_shards = ray, handles, schema, n_shards
         self.prefetch, self.timeout, self.now = prefetch, timeout, now
         self.coded = [False] * n_shards
-        """Which shards are far away, so that what they send is coded."""
+        """Which shards are on other machines, so that what they send is coded."""
         self.waited = 0.0
         """Seconds spent waiting for samples."""
         self.received = 0
         """Transitions that have come."""
         self.on_lost: Callable[[int], None] = lambda shard: None
-        """Called with a shard that does not answer."""
-        self.on_reply: Callable[[Reply], None] = lambda reply: None
-        """Called with each answer."""
+        """Called with a shard that does not answer, and with -1 while no shard has any transitions."""
         self._rng = np.random.default_rng(seed)
         self._weights = np.zeros(n_shards)
         self._incarnations = [0] * n_shards
-        self._asked: deque[_Asked] = deque()
+        self._calls: deque[_Call] = deque()
         self._ready: deque[Callable[[], Batch]] = deque()
         self._silent: list[int] = []
         self._size = 0
 
     def weigh(self, shard: int, incarnation: int, weight: float) -> None:
-        """
-        Note what a shard holds.
-
-        :param shard: Its number
-        :param incarnation: How often it has been replaced
-        :param weight: Its transitions, or the sum of their priorities
-        """
+        """Note what a shard holds: its transitions, or the sum of their priorities."""
         self._weights[shard], self._incarnations[shard] = weight, incarnation
 
     @property
@@ -135,15 +131,10 @@ class Client:
         return not self._weights.sum() > 0
 
     def sample(self, batch_size: int) -> Batch:
-        """
-        Take a batch.
-
-        :param batch_size: Number of transitions
-        :return: The batch; ``MissingError`` names the shards that have not answered in time
-        """
+        """Take a batch; ``MissingError`` names the shards that have not answered in time."""
         if batch_size != self._size:
             self._ready.clear()
-            self._asked.clear()
+            self._calls.clear()
             self._size = batch_size
         self._silent = []
         began = self.now()
@@ -155,38 +146,42 @@ class Client:
         return batch
 
     def _ask(self) -> None:
-        """Have two calls under way."""
-        while len(self._asked) < self.CALLS and not self.is_empty:
+        while len(self._calls) < _CALLS and not self.is_empty:
             chances = self._weights / self._weights.sum()
             shard = int(self._rng.choice(self.n_shards, p=chances))
-            ticket = self.transport.submit(shard, "sample", self._size, self.prefetch, self.coded[shard])
-            self._asked.append(_Asked(ticket, shard, self._incarnations[shard], float(chances[shard])))
+            ref = call_actor(self.handles[shard], "sample", self._size, self.prefetch, self.coded[shard], group=READ)
+            self._calls.append(_Call(ref, shard, self._incarnations[shard], float(chances[shard])))
 
     def _receive(self, began: float) -> float:
-        """Wait for the call that was made first. Who does not answer in time is lost; the others get as much time then."""
+        """Wait for the oldest call. A shard that does not answer in time is lost; the others get as much time from then on."""
         left = began + self.timeout - self.now()
-        if not self._asked:
+        if not self._calls:
             if left <= 0:
-                raise MissingError(f"there was nothing to sample for {self.timeout:.0f} s: no shard has any transitions")
+                silent = f"; shards {sorted(set(self._silent))} have not answered in time" if self._silent else ""
+                raise MissingError(
+                    f"there was nothing to sample for {self.timeout:.0f} s: no shard has any transitions{silent}"
+                )
             time.sleep(min(0.02, left))
-            self.on_lost(-1)  # nobody in particular: who looks after the shards may look again
+            self.on_lost(-1)
             return began
-        call, since = self._asked.popleft(), self.now()
-        done = self.transport.wait([call.ticket], max(left, 0))
-        self.waited += self.now() - since
+        call, since = self._calls.popleft(), time.monotonic()
+        done = self.ray.wait([call.ref], timeout=min(max(left, 0.0), _LOOK_SECONDS))[0]
+        while not done and (left := began + self.timeout - self.now()) > 0:
+            done = self.ray.wait([call.ref], timeout=min(left, _LOOK_SECONDS))[0]
+        self.waited += time.monotonic() - since
         is_old = call.incarnation < self._incarnations[call.shard]  # its shard has been replaced since
         if not done:
             if is_old:
                 return began
             self._silent.append(call.shard)
             self._forget(call.shard)
-            if self.is_empty or len(self._silent) > self.n_shards:
+            if len(self._silent) > self.n_shards:
                 raise MissingError(
                     f"no samples: shards {sorted(set(self._silent))} have not answered within {self.timeout:.0f} s"
                 )
             return self.now()
         try:
-            reply: Reply = self.transport.result(call.ticket)
+            reply: Reply = get_answer(self.ray, call.ref, call.shard)
         except ShardLostError:
             if not is_old:
                 self._forget(call.shard)
@@ -199,9 +194,8 @@ class Client:
         self._weights[shard] = 0.0
         self.on_lost(shard)
 
-    def _take(self, reply: Reply, call: _Asked) -> None:
+    def _take(self, reply: Reply, call: _Call) -> None:
         self.weigh(call.shard, reply.incarnation, reply.total)
-        self.on_reply(reply)
         read = open_reply(self.schema, reply)
         # The shard was chosen by what was known then; this is what it comes to with what is known now.
         shares = call.chance * reply.shares / reply.total * self._weights.sum()
@@ -215,12 +209,7 @@ class Client:
         self._ready += [partial(make, number) for number in range(reply.batches)]
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
-        """
-        Send priorities to the shards that they belong to; those of a shard that has been replaced are nobody's any more.
-
-        :param indices: Indices of samples
-        :param priorities: One each
-        """
+        """Send priorities to the shards of their samples; those of shards that have been replaced are ignored."""
         shards, incarnations, insertions = unpack_indices(indices)
         for shard in np.unique(shards).tolist():
             if not 0 <= shard < self.n_shards:
@@ -228,4 +217,4 @@ class Client:
             current = self._incarnations[shard] % (1 << _INCARNATION_BITS)
             mine = (shards == shard) & (incarnations == current)
             if mine.any():
-                self.transport.submit(shard, "update_priorities", insertions[mine], priorities[mine])
+                call_actor(self.handles[shard], "update_priorities", insertions[mine], priorities[mine], group=READ)

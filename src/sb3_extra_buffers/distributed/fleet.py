@@ -1,4 +1,4 @@
-"""A fleet: collectors and shards on Ray, and what the learner needs of them."""
+"""A fleet: collectors and shards on Ray, what the learner needs of them, and what is known of them."""
 
 from __future__ import annotations
 
@@ -6,35 +6,32 @@ import logging
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sb3_extra_buffers.distributed.acting import EXPLORATIONS, describe_policy, lane_epsilons, publish
-from sb3_extra_buffers.distributed.actors import CollectorActor, ShardActor
-from sb3_extra_buffers.distributed.callback import FleetCallback
+from sb3_extra_buffers.distributed.actors import (
+    MOST_FAILURES,
+    ActorFailed,
+    CollectorPool,
+    ShardInfo,
+    ShardPool,
+    need_ray,
+)
+from sb3_extra_buffers.distributed.blocks import Array, MissingError, ShardLostError
+from sb3_extra_buffers.distributed.buffers import ClosedFleet, FleetCallback, FleetEnv
+from sb3_extra_buffers.distributed.checkpoints import DEFAULTS, NUMBERS, load_manifest, save_fleet
 from sb3_extra_buffers.distributed.client import Batch, Client
-from sb3_extra_buffers.distributed.clock import Clock, RateLimiter
-from sb3_extra_buffers.distributed.closed import ClosedFleet
-from sb3_extra_buffers.distributed.collector_crew import CollectorCrew
-from sb3_extra_buffers.distributed.env import FleetEnv
-from sb3_extra_buffers.distributed.errors import MissingError, ShardLostError
-from sb3_extra_buffers.distributed.manifest import load_manifest
-from sb3_extra_buffers.distributed.optional import need_ray
-from sb3_extra_buffers.distributed.ray_transport import RayTransport
-from sb3_extra_buffers.distributed.replies import Reply
-from sb3_extra_buffers.distributed.saving import save_fleet
-from sb3_extra_buffers.distributed.schema import Array
-from sb3_extra_buffers.distributed.shard_crew import ShardCrew
-from sb3_extra_buffers.distributed.spaces import make_schema
-from sb3_extra_buffers.distributed.status import FleetStatus
+from sb3_extra_buffers.distributed.clock import Clock, PatientClock
+from sb3_extra_buffers.distributed.collector import EXPLORATIONS, apex_epsilons, describe_policy, make_schema, publish
 
 logger = logging.getLogger(__name__)
 
-ON_SHARD_LOSS = ("continue", "stop")
-_POLL_SECONDS = 0.5
-_POLL_WHEN_WAITING = 0.05
+_ON_SHARD_LOSS = ("continue", "stop")
+_POLL_SECONDS, _POLL_WHEN_WAITING = 0.5, 0.05
 
 
 class Fleet:
@@ -51,13 +48,13 @@ class Fleet:
     :param max_lead: Transitions that collectors may be ahead of the learner; by default four blocks of each of them
     :param publish_every: Updates after which the policy is sent to collectors
     :param exploration: ``"model"``: as the algorithm would; ``"ape-x"``: each environment has its own share of random actions
-    :param on_shard_loss: ``"continue"`` replaces a shard and says what was lost; ``"stop"`` raises ``ShardLostError``
+    :param on_shard_loss: ``"continue"`` replaces a shard and reports what was lost; ``"stop"`` raises ``ShardLostError``
     :param checkpoint_dir: Directory for checkpoints, which all machines see; None for none
     :param checkpoint_every: Timesteps between checkpoints; None for one at the end
     :param compression_method: How frames are coded
-    :param timeout: Seconds after which somebody who does not answer is missing
+    :param timeout: Seconds after which an actor that does not answer is missing
     :param start_timeout: Seconds that starting an actor, replacing one or saving a shard may take
-    :param resend_after: Seconds after which a block that was not acknowledged is sent again
+    :param resend_after: Deprecated, without effect: blocks are sent again when a call has failed or a shard was replaced
     :param seed: Seed of environments, exploration and samples
     :param collector_options: Options of Ray's for collectors, such as ``num_cpus`` (1 by default)
     :param shard_options: Options of Ray's for shards
@@ -80,60 +77,68 @@ class Fleet:
         compression_method: str | None = None,
         timeout: float = 60.0,
         start_timeout: float = 120.0,
-        resend_after: float = 10.0,
+        resend_after: float | None = None,
         seed: int | None = None,
         collector_options: dict[str, Any] | None = None,
         shard_options: dict[str, Any] | None = None,
     ) -> None:
-        for name, value in (
-            *(("n_collectors", n_collectors), ("envs_per_collector", envs_per_collector), ("n_shards", n_shards)),
-            ("publish_every", publish_every),
-        ):
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be 1 or more")
-        for name, seconds in (("timeout", timeout), ("start_timeout", start_timeout), ("resend_after", resend_after)):
-            if not seconds > 0:  # also false for NaN
-                raise ValueError(f"{name} is {seconds}; it must be more than 0 seconds")
+        given = dict(locals())
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        self.settings = {name: plain[name] for name in (*NUMBERS, *DEFAULTS)}
+        """What a fleet that is restored from a checkpoint of this one is made with."""
+        for name in ("n_collectors", "envs_per_collector", "n_shards", "publish_every", "max_lead"):
+            if given[name] is not None and given[name] < 1:
+                raise ValueError(f"{name} is {given[name]}; it must be 1 or more")
+        for name in ("timeout", "start_timeout"):
+            if not given[name] > 0:  # also false for NaN
+                raise ValueError(f"{name} is {given[name]}; it must be more than 0 seconds")
         if exploration not in EXPLORATIONS:
             raise ValueError(f"exploration is {exploration!r}; it must be one of {EXPLORATIONS}")
-        if on_shard_loss not in ON_SHARD_LOSS:
-            raise ValueError(f"on_shard_loss is {on_shard_loss!r}; it must be one of {ON_SHARD_LOSS}")
+        if on_shard_loss not in _ON_SHARD_LOSS:
+            raise ValueError(f"on_shard_loss is {on_shard_loss!r}; it must be one of {_ON_SHARD_LOSS}")
         if checkpoint_every is not None and checkpoint_dir is None:
             raise ValueError("checkpoint_every needs a checkpoint_dir")
+        if resend_after is not None:
+            warnings.warn("resend_after has no effect any more: leave it out", DeprecationWarning, stacklevel=2)
         self.ray = need_ray()
-        self.n_lanes, self.n_shards = n_collectors * envs_per_collector, n_shards
+        self.n_envs, self.n_shards = n_collectors * envs_per_collector, n_shards
         self.block_steps, self.publish_every, self.exploration = block_steps, publish_every, exploration
-        self.on_shard_loss, self.seed = on_shard_loss, seed
+        self.max_lead = 4 * self.n_envs * block_steps if max_lead is None else max_lead
+        self.on_shard_loss, self.seed = on_shard_loss, self.settings["seed"]
         self.timeout, self.start_timeout = timeout, start_timeout
         self.checkpoint_dir = None if checkpoint_dir is None else os.path.abspath(checkpoint_dir)
         self.checkpoint_every = checkpoint_every
-        lead = 4 * self.n_lanes * block_steps if max_lead is None else max_lead
-        self.limiter, self.clock = RateLimiter(lead), Clock(n_shards)
-        self.run, self.incarnation, self.timesteps = os.urandom(16), 0, 0
-        self.restores = self.is_closed = False
+        self.clock = Clock(n_shards, envs_per_collector * block_steps)
+        self.now = PatientClock(min(timeout, start_timeout) / 4).now
+        self.run, self.incarnation = os.urandom(16), 0
+        self.checkpoint: str | None = None
+        """Name of the checkpoint with which replaced shards go on."""
+        self.restored = 0
+        """Transitions that were there when this fleet began."""
+        self.model: Any = None
+        """The model that learns."""
+        self.is_closed = False
         self.events: list[str] = []
         """What has gone wrong, and what was lost by it."""
         self.client: Client | None = None
-        self.shards: ShardCrew | None = None
+        self.shards: ShardPool | None = None
         self.version = 0
         self._publication: list[Any] | None = None
-        self._lock = threading.RLock()
-        """Somebody may ask for the status from another thread while the learner learns."""
+        self._lock = threading.RLock()  # another thread may ask for the status while the learner learns
+        self._failure: BaseException | None = None  # what such a thread has found, for the learner
         self._polled_at = 0.0
         self.waited, self.began = 0.0, time.monotonic()
+        self._shard_options = {"num_cpus": 0, **(shard_options or {})}
         options = {"num_cpus": 1, **(collector_options or {})}
-        self._shard_options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(shard_options or {})}
-        self.collectors = CollectorCrew(
-            self, CollectorActor, make_env, n_collectors, envs_per_collector, options, resend_after
-        )
+        self.collectors = CollectorPool(self, make_env, n_collectors, envs_per_collector, options)
         try:
-            info = self.collectors.hire()
-            lanes = envs_per_collector, block_steps
-            self.schema = make_schema(info.observation_space, info.action_space, *lanes, compression_method)
+            info = self.collectors.start()
+            spaces = info.observation_space, info.action_space
+            self.schema = make_schema(*spaces, envs_per_collector, block_steps, compression_method)
         except BaseException:
             self.close()
             raise
-        self.env = FleetEnv(self, info.observation_space, info.action_space)
+        self.env = FleetEnv(self, *spaces)
 
     @classmethod
     def restore(cls, checkpoint_dir: str | os.PathLike[str], make_env: Callable[[], Any], **kwargs: Any) -> Fleet:
@@ -142,17 +147,18 @@ class Fleet:
 
         :param checkpoint_dir: Where
         :param make_env: Makes the same environments
-        :param kwargs: What ``Fleet`` takes; numbers of collectors and shards have to be the same
+        :param kwargs: What ``Fleet`` takes. Numbers of collectors, environments, shards and steps of a block have to be the
+            same; all else but options of Ray's is as it was unless it is given here
         :return: The fleet
         """
-        said = load_manifest(checkpoint_dir)
-        for name, value in said.settings.items():
-            if kwargs.setdefault(name, value) != value:
+        manifest = load_manifest(checkpoint_dir)
+        for name, value in manifest.settings.items():
+            if kwargs.setdefault(name, value) != value and name in NUMBERS:
                 raise ValueError(f"{name} is {kwargs[name]}, but the checkpoint in {checkpoint_dir} was made with {value}")
         fleet = cls(make_env, checkpoint_dir=checkpoint_dir, **kwargs)
-        fleet.run, fleet.restores = said.run, True
-        fleet.incarnation = said.incarnation + 1
-        fleet.collectors.renumber(said.incarnation + 1)
+        fleet.run, fleet.checkpoint = manifest.run, manifest.name
+        fleet.incarnation = manifest.incarnation + 1
+        fleet.collectors.renumber(fleet.incarnation)
         return fleet
 
     # -- beginning and end ----------------------------------------------------------------------------------------------
@@ -166,13 +172,17 @@ class Fleet:
     def close(self) -> None:
         """End all actors. What was not saved is gone."""
         self.is_closed = True
-        self.collectors.dismiss()
+        self.collectors.stop()
         if self.shards is not None:
-            self.shards.dismiss()
+            self.shards.stop()
 
-    def _need_open(self) -> None:
+    def check(self) -> None:
+        """Raise an error if this fleet has been closed, or if another thread has found that it cannot go on."""
         if self.is_closed:
             raise RuntimeError("this fleet has been closed, and its actors have ended: learn inside its with block")
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
 
     def __reduce__(self) -> Any:
         # SB3 saves replay_buffer_kwargs with a model; one that is loaded needs another fleet to go on, but none to act.
@@ -187,68 +197,43 @@ class Fleet:
         return FleetCallback(self)
 
     def start_shards(self, buffer: Any, capacity: int, prefetch: int, arguments: dict[str, Any]) -> None:
-        """
-        Start the shards; ``ShardedReplayBuffer`` calls it.
-
-        :param buffer: The buffer
-        :param capacity: Transitions of all shards together
-        :param prefetch: Batches of a call
-        :param arguments: What else ``Shard`` takes
-        """
+        """Start the shards, for ``capacity`` transitions together; ``arguments`` are further ones of ``Shard``."""
         if self.shards is not None:
             raise RuntimeError("this fleet has a buffer already; make another fleet for another model")
         if (buffer.observation_space, buffer.action_space) != (self.env.observation_space, self.env.action_space):
             raise ValueError("the buffer has other spaces than fleet.env")
+        seed = None
+        if self.seed is not None:  # a restored fleet does not draw what the one before it has drawn
+            seed = int(np.random.SeedSequence([self.seed, self.incarnation]).generate_state(1)[0])
         each = -(-capacity // self.n_shards)
-        seed = self._seed_of_samples()
-        given = {"capacity": each, "run": self.run, "seed": seed, **arguments}
-        self.shards = ShardCrew(self, ShardActor, given, self._shard_options)
-        self.shards.hire()
-        # The crew's own list: whom it replaces is reached at once.
-        transport = RayTransport(self.shards.handles)
-        self.client = Client(transport, self.schema, self.n_shards, prefetch, self.timeout, seed)
-        self.client.on_lost, self.client.on_reply = self._on_lost, self._on_reply
+        self.shards = ShardPool(self, {"capacity": each, "run": self.run, "seed": seed, **arguments}, self._shard_options)
+        self.shards.start()
+        # The pool's own list: a shard that it replaces is reached at once.
+        self.client = Client(self.ray, self.shards.handles, self.schema, prefetch, self.timeout, seed, self.now)
+        self.client.on_lost = self._on_lost
         for number, info in enumerate(self.shards.infos):
-            self._introduce(number, info)
-            self.clock.note(number, 0, info.restored)
-        # A shard may have been saved after the manifest was written: its blocks must not be taken for ours, nor ours for its.
-        known = max(info.newest_incarnation for info in self.shards.infos)
-        if known >= self.incarnation:
-            self.incarnation = known + 1
-            self.collectors.renumber(self.incarnation)
-        self.timesteps = self.clock.total
+            self._weigh(number, info)
+            self.clock.note(number, 0, info.restored, {})
+            self.clock.note_seen(number, info.seen)
+        self.clock.timesteps = self.restored = self.clock.total
 
-    def _seed_of_samples(self) -> int | None:
-        """A restored fleet does not draw what the one before it has drawn."""
-        if self.seed is None:
-            return None
-        return int(np.random.SeedSequence([self.seed, self.incarnation]).generate_state(1)[0])
-
-    def _introduce(self, number: int, info: Any) -> None:
+    def _weigh(self, number: int, info: ShardInfo) -> None:
         assert self.client is not None and self.shards is not None
-        here = self.ray.get_runtime_context().get_node_id()
-        self.client.coded[number] = info.node != here
+        self.client.coded[number] = info.node != self.ray.get_runtime_context().get_node_id()
         self.client.weigh(number, self.shards.incarnations[number], info.total)
 
     def start_collectors(self, model: Any) -> None:
-        """
-        Publish a first policy and have collectors play; the callback calls it.
-
-        :param model: The model
-        """
+        """Publish a first policy and have collectors play."""
         assert self.shards is not None
+        self.model = model
         self.publish(model)
-        epsilons = lane_epsilons(0, self.n_lanes, self.n_lanes)
-        self.collectors.start(self.schema.to_json(), describe_policy(model, self.exploration), self.shards, self.run, epsilons)
+        spec = describe_policy(model, self.exploration)
+        self.collectors.play(self.schema, spec, self.shards, self.run, apex_epsilons(self.n_envs))
 
     # -- while the learner learns ---------------------------------------------------------------------------------------
 
     def publish(self, model: Any) -> None:
-        """
-        Send the policy to collectors, by way of what shards answer them.
-
-        :param model: The model
-        """
+        """Send the policy to collectors, by way of what shards answer them."""
         self.version += 1
         # In a list, so that Ray hands over the reference and not what it refers to.
         self._publication = [self.ray.put(publish(model, self.version))]
@@ -256,71 +241,59 @@ class Fleet:
 
     def _steer(self) -> None:
         assert self.shards is not None
-        limits = self.limiter.limits(self.clock, self.timesteps, self.n_shards)
-        self.shards.steer(limits, self.version, self._publication)
+        self.shards.steer(self.clock.limits(self.max_lead), self.version, self._publication)
 
     def advance(self, timesteps: int) -> None:
-        """
-        Wait until so many more transitions have been collected.
-
-        :param timesteps: How many; ``MissingError`` names who has not played when they have not come in time
-        """
-        self._need_open()
-        if self._publication is None:
-            raise RuntimeError("collectors have no policy yet: call model.learn(..., callback=fleet.callback())")
-        self.timesteps += timesteps
+        """Wait until so many more transitions have been collected; ``MissingError`` names collectors that do not play."""
+        self.check()
+        self.clock.timesteps += timesteps
         since = time.monotonic()
         try:
             self._wait_for_collectors()
         except BaseException:
-            self.timesteps -= timesteps  # an interrupted step has not been taken
+            self.clock.timesteps -= timesteps  # an interrupted step has not been taken
             raise
         finally:
             self.waited += time.monotonic() - since
         self.poll(_POLL_SECONDS)
 
     def _wait_for_collectors(self) -> None:
-        began, last = time.monotonic(), None
-        while not self.limiter.may_step(self.clock, self.timesteps):
+        began, last = self.now(), None
+        while self.clock.lead < 0:
+            self.check()
             self.poll(_POLL_WHEN_WAITING)
             # One that is started gets time for that; those that fail again and again are not replaced for ever.
-            now = self.clock.total, self.collectors.replaced
+            known = self.clock.total, self.collectors.replaced, self.collectors.steps
             patience = self.timeout if self.collectors.all_play else max(self.timeout, self.start_timeout)
-            if now != last:
-                began, last = time.monotonic(), now
-            if time.monotonic() - began > patience:
+            if known != last:
+                began, last = self.now(), known
+            if self.now() - began > patience:
                 raise MissingError(
-                    f"no transitions have come for {patience:.0f} s: {self.collectors.explain()}; "
-                    f"{self.clock.total:,} of {self.timesteps:,} are there"
+                    f"nothing has been played for {patience:.0f} s: {self.collectors.explain()}; "
+                    f"{-self.clock.lead:,} more transitions are needed"
                 )
             time.sleep(_POLL_WHEN_WAITING)
 
     def poll(self, every: float = 0.0) -> None:
         """
-        Hear how everybody is, tell shards how far they may go, and replace whom Ray has lost. It waits for a shard that
-        is replaced, and for nobody else.
-
-        :param every: Do nothing if that was done less than so many seconds ago
+        Take what shards and collectors have told, set limits, and replace dead actors, unless that was done less than so many
+        seconds ago. It waits only while a shard is replaced.
         """
         with self._lock:
             now = time.monotonic()
-            if self.shards is not None and not self.is_closed and now - self._polled_at >= every:
-                self._polled_at = now
-                self._poll(self.shards)
-
-    def _poll(self, shards: ShardCrew) -> None:
-        for stats in shards.hear():
-            self.clock.note(stats.shard, stats.incarnation, stats.added)
-            if self.client is not None:
-                self.client.weigh(stats.shard, stats.incarnation, stats.total)
-            self.env.episodes += stats.episodes
-        for number, why in shards.missing(self.timeout):
-            self.replace_shard(number, why)
-        self.collectors.look_after(self.timeout)
-        self._steer()
-
-    def _on_reply(self, reply: Reply) -> None:
-        self.clock.note(reply.shard, reply.incarnation, reply.added)
+            if self.shards is None or self.is_closed or now - self._polled_at < every:
+                return
+            self._polled_at = now
+            for stats in self.shards.poll():
+                self.clock.note(stats.shard, stats.incarnation, stats.added, stats.newest, stats.reserved)
+                self.collectors.have_sent(collector for collector, _ in stats.newest)
+                if self.client is not None:
+                    self.client.weigh(stats.shard, stats.incarnation, stats.total)
+                self.env.episodes += stats.episodes
+            for number, why in self.shards.missing(self.timeout):
+                self.replace_shard(number, why)
+            self.collectors.poll(self.timeout)
+            self._steer()
 
     def _on_lost(self, shard: int) -> None:
         if shard < 0:
@@ -329,60 +302,40 @@ class Fleet:
             self.replace_shard(shard, "it did not answer a call for samples")
 
     def replace_shard(self, number: int, why: str) -> None:
-        """
-        Put another shard in the place of one that is lost, and tell everybody.
-
-        :param number: Its number
-        :param why: What is known of that
-        """
-        assert self.shards is not None and self.client is not None
-        acknowledged = self.collectors.acknowledged(number) * self.schema.cells
+        """Put another shard in the place of one that is lost, tell collectors, and report what was lost."""
+        assert self.shards is not None
         info = self.shards.replace(number)
         incarnation = self.shards.incarnations[number]
-        lost = self.clock.replace(number, incarnation, info.restored, acknowledged, self.shards.capacity)
-        self._introduce(number, info)
-        self.announce(
+        self._weigh(number, info)
+        told = self.collectors.replace_shard(number, self.shards.handles[number], incarnation)
+        lost = self.clock.replace(number, incarnation, info.restored, info.seen, told, self.shards.capacity)
+        self.report(
             f"shard {number} is lost ({why}): {lost:,} transitions are gone, {info.restored:,} were restored"
             + (f"; {info.problem}" if info.problem else "")
         )
         self._steer()
-        self.collectors.tell_of_shard(number, self.shards.handles[number], incarnation)
-        self.shards.settle(number)
+        self.shards.end_replacement(number)
         if self.on_shard_loss == "stop":
             raise ShardLostError(number, f"{why}; {lost:,} transitions are gone, and on_shard_loss is 'stop'")
 
-    def announce(self, what: str) -> None:
-        """
-        Say that something has gone wrong.
-
-        :param what: What
-        """
+    def report(self, what: str) -> None:
+        """Note and log that something has gone wrong."""
         self.events.append(what)
         logger.warning(what)
 
     # -- samples --------------------------------------------------------------------------------------------------------
 
     def sample(self, batch_size: int) -> Batch:
-        """
-        Draw a batch.
-
-        :param batch_size: Number of transitions
-        :return: The batch
-        """
-        self._need_open()
-        assert self.client is not None
+        """Draw a batch."""
         with self._lock:
+            self.check()
+            assert self.client is not None
             if self.client.is_empty:
                 self.poll()
             return self.client.sample(batch_size)
 
     def update_priorities(self, indices: Array, priorities: Array) -> None:
-        """
-        Send priorities to the shards.
-
-        :param indices: Indices of samples
-        :param priorities: One each
-        """
+        """Send priorities to the shards."""
         assert self.client is not None
         with self._lock:
             self.client.update_priorities(indices, priorities)
@@ -396,31 +349,105 @@ class Fleet:
 
     def status(self) -> FleetStatus:
         """
-        Tell how everybody is.
+        Return what is known of shards and collectors. Other threads may ask while the learner learns; it does not wait.
 
         :return: Figures; printed, they are a table
         """
-        self.poll()
-        return FleetStatus.of(self)
+        if self._lock.acquire(blocking=False):
+            try:
+                self.poll()
+            except (RuntimeError, TimeoutError, ValueError) as error:
+                self._failure = error  # which the learner will get
+            finally:
+                self._lock.release()
+        shards = () if self.shards is None else tuple(self.shards.stats)
+        played = tuple(self.collectors.progress), tuple(self.collectors.incarnations)
+        return FleetStatus(shards, *played, self.figures(), tuple(self.events))
+
+    def figures(self) -> dict[str, float]:
+        """Figures by name, as SB3's logger gets them."""
+        known = [stats for stats in (self.shards.stats if self.shards is not None else []) if stats is not None]
+        received = max(sum(stats.received for stats in known), 1)
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        return {
+            "transitions": float(self.clock.total),
+            "adds_per_second": (self.clock.total - self.restored) / seconds,
+            "wire_bytes_per_transition": sum(stats.wire_bytes for stats in known) / received,
+            "waiting_for_collectors": self.waited / seconds,
+            "waiting_for_samples": (self.client.waited if self.client is not None else 0.0) / seconds,
+            "policy_lag": float(max((stats.policy_lag for stats in known), default=0)),
+            "lost": float(self.clock.lost),
+            "duplicates": float(sum(stats.duplicates for stats in known)),
+        }
 
     # -- checkpoints ----------------------------------------------------------------------------------------------------
 
     def save(self, model: Any = None) -> None:
         """
-        Save all shards, the model, and last a manifest with all clocks.
+        Save all shards and the model. The checkpoint before counts until all of it is written.
 
-        :param model: The model; None for none
+        :param model: The model; None for the one that learns
         """
-        self._need_open()
         with self._lock:
-            save_fleet(self, model)
+            self.check()
+            if self.checkpoint_dir is None or self.shards is None:
+                raise ValueError("there is nowhere to save to: give the Fleet a checkpoint_dir, and a model a buffer of it")
+            highest = max([self.incarnation, *self.collectors.incarnations])
+            model = self.model if model is None else model
+            self.checkpoint = save_fleet(self.checkpoint_dir, self._save_shards, model, self.run, highest, self.settings)
+
+    def _save_shards(self, name: str, keep: str | None) -> None:
+        """Save all of them; one that dies meanwhile is replaced, and all are saved again."""
+        assert self.shards is not None
+        for _ in range(MOST_FAILURES + 1):
+            try:
+                return self.shards.save(name, keep)
+            except ActorFailed as error:
+                if not error.is_gone:
+                    raise RuntimeError(f"shard {error.number} could not be saved: {error.why}") from error
+                self.replace_shard(error.number, error.why)
+        raise MissingError(f"a checkpoint was begun {MOST_FAILURES + 1} times, and each time a shard was lost meanwhile")
 
     def shard_path(self, number: int) -> str:
-        """
-        Tell where a shard is saved.
-
-        :param number: Its number
-        :return: A directory
-        """
+        """The directory of a shard."""
         assert self.checkpoint_dir is not None
         return os.path.join(self.checkpoint_dir, f"shard-{number}")
+
+
+@dataclass(frozen=True)
+class FleetStatus:
+    """What is known of a fleet; ``str`` makes a table of it."""
+
+    shards: tuple[Any, ...]
+    """``Stats`` of each shard, None of those that have not answered yet."""
+    collectors: tuple[Any, ...]
+    """``Progress`` of each collector, likewise."""
+    collector_incarnations: tuple[int, ...]
+    """How often each collector has been replaced."""
+    figures: dict[str, float]
+    events: tuple[str, ...]
+    """What has gone wrong."""
+
+    def __str__(self) -> str:
+        lines = ["shard      replaced      added       held   of   bytes each  twice"]
+        for number, stats in enumerate(self.shards):
+            if stats is None:
+                lines.append(f"{number:<5} has not answered yet")
+                continue
+            wire = stats.wire_bytes / max(stats.received, 1)
+            lines.append(
+                f"{number:<10} {stats.incarnation:>8} {stats.added:>10,} {stats.size:>10,} {stats.size / stats.capacity:>5.0%}"
+                f" {wire:>10.0f} {stats.duplicates:>6}"
+            )
+        lines.append("collector  replaced      steps     resent   policy  coding")
+        for number, progress in enumerate(self.collectors):
+            if progress is None:
+                lines.append(f"{number:<5} has not answered yet")
+                continue
+            coding = progress.coding_seconds / max(progress.cpu_seconds, 1e-9)
+            lines.append(
+                f"{number:<10} {self.collector_incarnations[number]:>8} {progress.steps:>10,} {progress.resent:>10,} "
+                f"{progress.version:>8} {coding:>7.0%}"
+            )
+        lines += [f"{name.replace('_', ' '):<28} {value:>14,.2f}" for name, value in self.figures.items()]
+        return "\n".join([*lines, *self.events])

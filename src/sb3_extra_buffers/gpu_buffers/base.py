@@ -1,11 +1,11 @@
-"""What all buffers on a device are: a table whose observations are in stores, one for each key."""
+"""What all buffers on a device have in common: options, a table whose observations are in stores, saving."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,45 @@ from stable_baselines3.common.utils import get_device
 from sb3_extra_buffers.compressed.base import TableBuffer
 from sb3_extra_buffers.compressed.fields import Field
 from sb3_extra_buffers.gpu_buffers.compression_methods import GpuMethod
-from sb3_extra_buffers.gpu_buffers.dense_store import DenseObservationStore, ObservationStore
 from sb3_extra_buffers.gpu_buffers.device_table import DeviceField, DeviceTable
 from sb3_extra_buffers.gpu_buffers.host_copy import HostCopy
-from sb3_extra_buffers.gpu_buffers.observation_store import create_observation_store
-from sb3_extra_buffers.gpu_buffers.options import DEFAULTS, DESCRIPTIONS
-from sb3_extra_buffers.gpu_buffers.raw_buffer import usable_device
-from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch, torch_dtype_to_numpy
+from sb3_extra_buffers.gpu_buffers.observation_store import DenseObservationStore, ObservationStore, create_observation_store
+from sb3_extra_buffers.gpu_buffers.utils import INTEGERS, numpy_dtype_to_torch, torch_dtype_to_numpy, usable_device
 from sb3_extra_buffers.storage import MemoryUsage
+
+
+class GpuOptions(TypedDict, total=False):
+    """Options of every buffer on a device."""
+
+    dtypes: Mapping[str, Any] | None
+    compression_method: str
+    buffer_device: th.device | str | None
+    heap_bytes: int | None
+    compression_kwargs: Mapping[str, Any] | None
+    max_slot_bytes: int | None
+
+
+_DEFAULTS: dict[str, Any] = {
+    "dtypes": None,
+    "compression_method": "delta",
+    "buffer_device": None,
+    "heap_bytes": None,
+    "compression_kwargs": None,
+    "max_slot_bytes": None,
+}
+
+_DESCRIPTIONS = """
+    :param dtypes: ``elem_type`` to store elements as and ``runs_type`` for run lengths, as ``find_gpu_buffer_dtypes``
+        gives them; found from the observation space by default. For Dict observations also a mapping from key to such a
+        dict
+    :param compression_method: Name or shorthand of the method: ``"delta"``, ``"rle"``, ``"none"``, or a codec of the CPU
+        side such as ``"zstd-5"``
+    :param buffer_device: Where observations are kept; the device that samples go to by default
+    :param heap_bytes: Bytes for the observations of the full buffer (for Dict observations of each key), a fixed size; by
+        default the heap is sized by the first observations and grows
+    :param compression_kwargs: Options of the method, for example ``{"compresslevel": 5}``
+    :param max_slot_bytes: Deprecated: ``heap_bytes`` divided by the number of cells
+"""
 
 
 def find_gpu_buffer_dtypes(
@@ -42,15 +73,14 @@ def find_gpu_buffer_dtypes(
     """
     shape = tuple(map(int, obs_shape)) if isinstance(obs_shape, Iterable) else (int(obs_shape),)
     method = GpuMethod.parse(compression_method, None, torch_dtype_to_numpy(elem_dtype), shape)
-    runs = {1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}[method.run_size]
-    return {"elem_type": numpy_dtype_to_torch(elem_dtype), "runs_type": runs}
+    return {"elem_type": numpy_dtype_to_torch(elem_dtype), "runs_type": INTEGERS[method.run_size]}
 
 
 class GpuBuffer(TableBuffer):
     """Mixin for the buffers of SB3; put it before ``TableReplay`` or ``TableRollout``, and both before the buffer class."""
 
-    _option_defaults: ClassVar[Mapping[str, Any]] = DEFAULTS
-    _option_descriptions: ClassVar[str] = DESCRIPTIONS
+    _option_defaults: ClassVar[Mapping[str, Any]] = _DEFAULTS
+    _option_descriptions: ClassVar[str] = _DESCRIPTIONS
     _handed_in: ClassVar[tuple[str, ...]] = ("buffer_device",)
     _takes_any_coder: ClassVar[bool] = True
     _host_copy: HostCopy | None = None
@@ -72,10 +102,10 @@ class GpuBuffer(TableBuffer):
         return {field.key: field.store for field in self._fields}
 
     def _build_table(self, frames: Mapping[Any, Any] | None = None) -> None:
-        """Make the table and the arrays that show its observations; of stores that were loaded, if there are any."""
+        """Make the table and the arrays that show its observations, with stores that were loaded, if there are any."""
         stores = self._make_stores() if frames is None else frames
-        slots = np.arange(1, self.buffer_size + 1).reshape(-1, 1)  # 0 is for the first row, 1 for the second …
-        self._fields = [DeviceField(key, space, stores[key], slots) for key, space in self._spaces().items()]
+        slots = np.arange(1, self.buffer_size + 1).reshape(-1, 1)  # slot 0 is for the first row, 1 for the second …
+        self._fields = [DeviceField(key, space, stores[key], slots, self._lock) for key, space in self._spaces().items()]
         self._n_observed = len(self._fields) * self._views
         self._table = DeviceTable(self._fields, self._plain_columns(), slots, self.n_envs, self._lock, self._wraps)
         self.__dict__.update(self._shown_observations())
@@ -89,14 +119,14 @@ class GpuBuffer(TableBuffer):
 
     def _heap_of_slots(self, max_slot_bytes: int, heap_bytes: int | None) -> int:
         warnings.warn(
-            "max_slot_bytes is deprecated: payloads share one heap, so give heap_bytes, or nothing at all",
+            "max_slot_bytes is deprecated; use heap_bytes, or leave it out so that the heap grows",
             DeprecationWarning,
             6,
         )
         if heap_bytes is not None:
-            raise ValueError("heap_bytes and max_slot_bytes cannot both be given; max_slot_bytes is deprecated")
+            raise ValueError("heap_bytes and max_slot_bytes cannot both be given; leave out max_slot_bytes, it is deprecated")
         if max_slot_bytes < 1:
-            raise ValueError(f"max_slot_bytes is {max_slot_bytes}; it must be at least 1")
+            raise ValueError(f"max_slot_bytes must be positive, got {max_slot_bytes}")
         return -(-max_slot_bytes // 8) * 8 * self.buffer_size * self.n_envs * self._views
 
     def _make_store(
@@ -111,7 +141,7 @@ class GpuBuffer(TableBuffer):
             return DenseObservationStore(*shape, self._views, obs_shape, dtype, method.elem_type, self.buffer_device)
         return create_observation_store(
             *(*shape, obs_shape, dtype, name),
-            sides=self._views,
+            views=self._views,
             dtypes=dtypes,
             device=self.buffer_device,
             heap_bytes=heap_bytes,
@@ -123,19 +153,14 @@ class GpuBuffer(TableBuffer):
         self._table.compact()
 
     def memory_usage(self) -> MemoryUsage:
-        """
-        Tell what the observations in the buffer take.
-
-        :return: Raw, stored and index bytes, the ratio, and how many frames are stored and shared
-        """
+        """Compute how much memory the observations in the buffer use."""
         with self._lock:
-            self._table.settle()
             return super().memory_usage() + MemoryUsage(0, 0, self._table.slots[: self.size()].nbytes, 0, 0)
 
     # -- values that come out -------------------------------------------------------------------------------------------
 
     def _arrays_by_key(self, arrays: Any) -> Any:
-        """Tensors, one for each key; stores give them in the types that they are declared with."""
+        """Tensors, one for each key, in the types of the observation space."""
         if self._fields[0].key is None:
             return arrays[0]
         return {field.key: tensor for field, tensor in zip(self._fields, arrays, strict=True)}
@@ -149,27 +174,20 @@ class GpuBuffer(TableBuffer):
         return env.normalize_obs(host)
 
     def to_torch(self, array: Any, copy: bool = True) -> th.Tensor:
-        """
-        Convert to a tensor on ``device``; observations are tensors already and move only if they are elsewhere.
-
-        :param array: Array or tensor
-        :param copy: Whether to copy an array
-        :return: The tensor
-        """
+        """Convert to a tensor on ``device``; observations are tensors already and move only if they are elsewhere."""
         return array.to(self.device) if isinstance(array, th.Tensor) else super().to_torch(array, copy)
 
     # -- saving ---------------------------------------------------------------------------------------------------------
 
     def _state_to_save(self) -> dict[str, Any]:
-        self._table.recover()
-        state = {**super()._state_to_save(), "_slots": self._table.slots, "_unfinished": self._table.unfinished}
+        state = {**super()._state_to_save(), "_slots": self._table.slots}
         state.pop("_host_copy", None)  # made again when it is needed
         return state
 
     def _take_saved_state(self, state: dict[str, Any]) -> None:
-        slots, unfinished = state.pop("_slots"), state.pop("_unfinished")
+        slots = state.pop("_slots")
         super()._take_saved_state(state)
-        self._table.take(slots, unfinished)
+        self._table.slots[...] = slots
         self.device, self.buffer_device = usable_device(self.device), usable_device(self.buffer_device)
 
     # -- files ----------------------------------------------------------------------------------------------------------
@@ -178,10 +196,9 @@ class GpuBuffer(TableBuffer):
         return HostCopy(self._fields, self.raw_below, self._table, self._lock, self._wraps, frames)
 
     def _fields_in_files(self) -> list[Field]:
-        """The observations as they are in files: those of a copy on the host, which is brought up to date."""
-        self._table.recover()
+        """The observations as they are in files: those of a copy on the host, which is updated."""
         pos, full = (self._values_to_save()[name] for name in ("pos", "full"))
-        copy, self._host_copy = self._host_copy, None  # it is of no use if this is interrupted
+        copy, self._host_copy = self._host_copy, None  # an interrupted copy cannot be used
         if copy is None or not copy.follow(pos):
             copy = self._make_host_copy()
             copy.take_all(pos, full)
@@ -208,7 +225,7 @@ class GpuBuffer(TableBuffer):
 
 
 def _types_of_numpy(dtypes: Mapping[str, Any] | None) -> Any:
-    """A choice of types, those of torch as NumPy's: a file holds no others."""
+    """A choice of types, those of torch as NumPy's, so that files can hold them."""
     if dtypes is None:
         return None
     return {

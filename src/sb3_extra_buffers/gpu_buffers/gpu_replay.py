@@ -1,4 +1,4 @@
-"""Replay buffers whose observations live on a device."""
+"""Replay buffers whose observations are on a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sb3_extra_buffers.gpu_buffers.base import GpuBuffer
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sb3_extra_buffers.gpu_buffers.options import GpuOptions
+    from sb3_extra_buffers.gpu_buffers.base import GpuOptions
 
 
 class GpuReplay(GpuBuffer, TableReplay):
@@ -32,24 +32,17 @@ class GpuReplay(GpuBuffer, TableReplay):
         handle_timeout_termination: bool = True,
         **options: Unpack[GpuOptions],
     ) -> None:
-        # The parent's options are declared as others, so they are handed over unseen.
+        # The parent declares other options, so type checkers must not see these.
         more: dict[str, Any] = {"handle_timeout_termination": handle_timeout_termination, **options}
         super().__init__(buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, **more)
 
     def reset(self) -> None:
         """Begin again at the first row."""
-        self._table.change(super().reset)  # not while somebody adds, who has looked at ``pos``
+        self._table.change(super().reset)  # not during an ``add``, which has read ``pos``
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
-        """
-        Sample transitions.
-
-        :param batch_size: Number of transitions
-        :param env: To normalize with
-        :return: The samples
-        """
-        with self._lock:  # for those who replace ``_get_samples``, too: the heap may move while somebody adds
-            self._table.recover()
+        """Sample transitions."""
+        with self._lock:  # rows must not be overwritten between drawing and reading them
             return super().sample(batch_size, env)
 
 
@@ -57,8 +50,8 @@ class GpuReplayBuffer(GpuReplay, ReplayBuffer):
     """
     ``ReplayBuffer`` with compressed observations on a device; takes its arguments and samples the same transitions.
 
-    ``optimize_memory_usage`` is accepted in every combination, costs nothing and changes nothing: frames are shared in
-    any case, and ``next_obs`` is always the true next observation, also at the end of an episode.
+    ``optimize_memory_usage`` is accepted in every combination and has no effect: frames are shared anyway, and
+    ``next_obs`` is always the true next observation, also at the end of an episode.
     """
 
 
@@ -66,5 +59,5 @@ class GpuDictReplayBuffer(GpuReplay, DictReplayBuffer):
     """
     ``DictReplayBuffer`` with compressed observations on a device; small keys are kept there as they are.
 
-    ``optimize_memory_usage`` is accepted, costs nothing and changes nothing.
+    ``optimize_memory_usage`` is accepted and has no effect.
     """

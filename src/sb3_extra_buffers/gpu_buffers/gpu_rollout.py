@@ -1,4 +1,4 @@
-"""Rollout buffers whose observations live on a device."""
+"""Rollout buffers whose observations are on a device."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stable_baselines3.common.buffers import BaseBuffer, DictRolloutBuffer, Roll
 
 from sb3_extra_buffers.compressed.rollout import TableRollout
 from sb3_extra_buffers.gpu_buffers.base import GpuBuffer
-from sb3_extra_buffers.gpu_buffers.device_array import DeviceArray
+from sb3_extra_buffers.gpu_buffers.device_table import DeviceArray
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sb3_extra_buffers.gpu_buffers.options import GpuOptions
+    from sb3_extra_buffers.gpu_buffers.base import GpuOptions
 
 
 class GpuRollout(GpuBuffer, TableRollout):
@@ -32,18 +32,13 @@ class GpuRollout(GpuBuffer, TableRollout):
         n_envs: int = 1,
         **options: Unpack[GpuOptions],
     ) -> None:
-        # The parent's options are declared as others, so they are handed over unseen.
+        # The parent declares other options, so type checkers must not see these.
         more: dict[str, Any] = {"n_envs": n_envs, **options}
         super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, **more)
 
     @staticmethod
     def swap_and_flatten(arr: Any) -> Any:
-        """
-        Put one environment after the other, see the parent class.
-
-        :param arr: An array, or observations
-        :return: The same, with one axis for rows and environments
-        """
+        """Put one environment after the other, see the parent class."""
         return arr.flattened() if isinstance(arr, DeviceArray) else BaseBuffer.swap_and_flatten(arr)
 
 

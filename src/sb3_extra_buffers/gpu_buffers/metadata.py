@@ -30,14 +30,12 @@ class SlotMetadata(NamedTuple):
     @classmethod
     def of_runs(cls, starts: npt.NDArray[Any], payload_bytes: npt.NDArray[Any], elem_size: int, run_size: int) -> SlotMetadata:
         """
-        Find the parts; all follow from the lengths of the payloads.
-
-        What is wider comes first, so that both lie where a tensor of their type can begin.
+        Compute the offsets from the lengths of the payloads. The wider part comes first, so that both are aligned.
 
         :param starts: Where the cells begin
         :param payload_bytes: Bytes of their payloads, less than a run more than the runs need
-        :param elem_size: Bytes an element
-        :param run_size: Bytes a run length
+        :param elem_size: Bytes of an element
+        :param run_size: Bytes of a run length
         :return: The metadata
         """
         total = payload_bytes.astype(np.int64)

@@ -1,16 +1,15 @@
-"""The byte heap: payloads packed one after the other on a device, a start and a length for each cell on the host."""
+"""The byte heap: payloads packed one after the other on a device; the start and length of each cell are on the host."""
 
 from __future__ import annotations
 
 import logging
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch as th
 
-from sb3_extra_buffers.gpu_buffers.utils import to_device
+from sb3_extra_buffers.gpu_buffers.utils import INTEGERS, to_device, usable_device
 
 logger = logging.getLogger(__name__)
 
@@ -18,9 +17,7 @@ ByteArray = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.integer[Any]]
 
 _CHUNK_BYTES = 4 << 20
-"""How much compaction moves at once: it needs several times as much memory for a moment."""
-_WIDEST = 8
-_UNITS = {1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}
+"""How much compaction moves at once; a move needs several times as much temporary memory."""
 
 
 class HeapFullError(RuntimeError):
@@ -28,33 +25,25 @@ class HeapFullError(RuntimeError):
 
 
 class _Memory(NamedTuple):
-    """The bytes, on the CPU also for NumPy, which copies a few of them in a tenth of the time."""
-
     data: th.Tensor
-    array: ByteArray | None
+    array: ByteArray | None  # the same bytes, on the CPU: NumPy copies a few bytes in a tenth of the time
     capacity: int
 
 
 class RawBuffer:
-    """
-    Bytes on a device.
-
-    :param capacity: How many, rounded up to a multiple of 8
-    :param device: Where
-    :param align: Every address and every length is a multiple of this; 1, 2, 4 or 8
-    """
+    """Bytes on a device."""
 
     def __init__(self, capacity: int, device: th.device | str = "cpu", align: int = 1) -> None:
-        if align not in _UNITS:
-            raise ValueError(f"align is {align}; allowed: 1, 2, 4, 8")
+        if align not in INTEGERS:
+            raise ValueError(f"align must be 1, 2, 4 or 8, got {align}")
         if capacity < 0:
-            raise ValueError(f"a heap of {capacity} bytes cannot be")
+            raise ValueError(f"capacity must not be negative, got {capacity}")
         self.align = align
         self.device = th.device(device)
         self._memory = self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> _Memory:
-        capacity = -(-capacity // _WIDEST) * _WIDEST
+        capacity = -(-capacity // 8) * 8
         data = th.empty(capacity, dtype=th.uint8, device=self.device)
         return _Memory(data, data.numpy() if self.device.type == "cpu" else None, capacity)
 
@@ -65,25 +54,15 @@ class RawBuffer:
 
     @property
     def capacity(self) -> int:
-        """How many bytes there are."""
+        """Number of bytes."""
         return self._memory.capacity
 
     def view(self, itemsize: int) -> th.Tensor:
-        """
-        View the bytes as integers.
-
-        :param itemsize: Bytes an integer, 1, 2, 4 or 8
-        :return: A tensor that shares their memory
-        """
-        return self.data.view(_UNITS[itemsize])
+        """View the bytes as integers."""
+        return self.data.view(INTEGERS[itemsize])
 
     def put(self, start: int, payload: th.Tensor | ByteArray) -> None:
-        """
-        Copy bytes to a place.
-
-        :param start: Where to
-        :param payload: The bytes, of this device or on the host
-        """
+        """Copy bytes into the buffer."""
         array = self._memory.array
         if array is not None and isinstance(payload, np.ndarray):
             array[start : start + len(payload)] = payload
@@ -92,33 +71,17 @@ class RawBuffer:
         self.data[start : start + len(given)].copy_(given)
 
     def resize(self, capacity: int, used: int) -> None:
-        """
-        Move to a tensor of another size.
-
-        :param capacity: How many bytes
-        :param used: How many to take along
-        """
+        """Move to a tensor of another size."""
         memory = self._allocate(max(capacity, used))
         memory.data[:used] = self.data[:used]
         self._memory = memory
 
     def upload(self, *values: Indices) -> th.Tensor:
-        """
-        Bring integers to the device, all in one go.
-
-        :param values: Arrays of the same length
-        :return: ``(len(values), n)``, int64
-        """
+        """Copy integers to the device, in one transfer."""
         return to_device(th.from_numpy(np.stack(values).astype(np.int64, copy=False)), self.device)
 
     def ranges(self, starts: Indices, lengths: Indices) -> th.Tensor:
-        """
-        Read ranges of different lengths, one after the other.
-
-        :param starts: Where they begin, multiples of ``align``
-        :param lengths: Bytes of each, likewise
-        :return: Their bytes
-        """
+        """Read ranges of different lengths, one after the other."""
         counts = lengths.astype(np.int64) // self.align
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
@@ -127,18 +90,11 @@ class RawBuffer:
         return self.view(self.align).index_select(0, places).view(th.uint8)
 
     def rows(self, starts: th.Tensor, length: int, itemsize: int) -> th.Tensor:
-        """
-        Read ranges of the same length.
-
-        :param starts: Where they begin, in units of ``itemsize``, on the device
-        :param length: Units of each
-        :param itemsize: Bytes of a unit
-        :return: ``(n, length)``
-        """
+        """Read ranges of the same length."""
         units = self.view(itemsize)
         if self.device.type == "mps":  # which would make a copy of overlapping rows
             return units[starts[:, None] + th.arange(length, device=self.device)]
-        # Every place begins a row of this view: selecting rows copies whole ranges, without an index for each unit.
+        # Every unit begins a row of this view: selecting rows copies whole ranges, without an index for each unit.
         return units.as_strided((len(units) - length + 1, length), (1, 1)).index_select(0, starts)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,7 +102,7 @@ class RawBuffer:
 
 
 class _Change(NamedTuple):
-    """What is about to be done to a heap. Doing it twice does no harm, so it can be finished after an interruption."""
+    """A change of a heap. Making it twice does no harm, so it can be finished after an interruption."""
 
     place: int
     payload: th.Tensor | ByteArray
@@ -158,26 +114,14 @@ class _Change(NamedTuple):
 
 class SharedRawHeap:
     """
-    Payloads of many cells in one ``RawBuffer``, shared by all that a buffer keeps.
+    Payloads of many cells in one ``RawBuffer``.
 
     New payloads go to the end. What they replace stays where it is until ``compact``, which runs by itself when a write
-    does not fit. Starts and lengths are kept on the host: nothing ever has to ask the device how long something is.
+    does not fit. Starts and lengths are kept on the host, so that no size has to be read from the device.
 
-    A write is whole or not there, also when Ctrl-C comes between two of its steps: the bytes are copied before start and
-    length are changed, and what was begun is finished by the next call.
-
-    :param n_cells: Number of cells
-    :param heap_bytes: Bytes to begin with
-    :param device: Where the bytes are
-    :param align: All lengths are multiples of this; 1, 2, 4 or 8
-    :param grows: Whether to double the heap when it is full, instead of raising ``HeapFullError``
-    :param at_most: Bytes that it may grow to
+    A write is complete or did not happen, also when Ctrl-C comes between two of its steps: the next call finishes it.
     """
 
-    start_idx: th.Tensor
-    """Where each cell's payload begins, on the host."""
-    lengths: th.Tensor
-    """Bytes of each cell's payload, on the host; 0 for an empty cell."""
     data_end: int
     """Where the next payload goes."""
 
@@ -194,17 +138,23 @@ class SharedRawHeap:
         self.grows, self.at_most = grows, at_most
         self.data_end = 0
         self._unfinished: _Change | None = None
-        self._set_tables(np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int32))
+        self.starts_array = np.zeros(n_cells, dtype=np.int64)
+        self.lengths_array = np.zeros(n_cells, dtype=np.int32)
 
-    def _set_tables(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> None:
-        # Arrays for us, tensors of the same memory for others.
-        self.starts_array, self.lengths_array = starts, lengths
-        self.start_idx, self.lengths = th.from_numpy(starts), th.from_numpy(lengths)
+    @property
+    def start_idx(self) -> th.Tensor:
+        """Where each cell's payload begins, on the host."""
+        return th.from_numpy(self.starts_array)
+
+    @property
+    def lengths(self) -> th.Tensor:
+        """Bytes of each cell's payload, on the host; 0 for an empty cell."""
+        return th.from_numpy(self.lengths_array)
 
     @property
     def n_cells(self) -> int:
         """Number of cells."""
-        return len(self.starts_array)
+        return len(self.lengths_array)
 
     @property
     def capacity(self) -> int:
@@ -217,42 +167,29 @@ class SharedRawHeap:
         return int(self.lengths_array.sum(dtype=np.int64))
 
     def add_cells(self, count: int) -> None:
-        """
-        Make room for more cells; the new ones are empty.
-
-        :param count: How many
-        """
+        """Make room for more cells; the new ones are empty."""
         self.recover()
-        starts = np.concatenate([self.starts_array, np.zeros(count, dtype=np.int64)])
-        self._set_tables(starts, np.concatenate([self.lengths_array, np.zeros(count, dtype=np.int32)]))
+        n_cells = self.n_cells
+        self.starts_array = np.concatenate([self.starts_array[:n_cells], np.zeros(count, dtype=np.int64)])
+        self.lengths_array = np.concatenate([self.lengths_array, np.zeros(count, dtype=np.int32)])
 
     def write(self, cells: Indices, payload: th.Tensor | ByteArray, lengths: Indices) -> None:
-        """
-        Give cells new payloads; when this raises, all are as they were.
-
-        :param cells: The cells, each at most once
-        :param payload: Bytes of all, one after the other
-        :param lengths: Bytes of each, multiples of ``align``
-        """
+        """Give cells new payloads; when this raises, all are as they were."""
         self.recover()
         lengths = np.asarray(lengths, dtype=np.int64)
         ends = np.cumsum(lengths)
         count = len(payload)
         if count != (ends[-1] if len(ends) else 0) or len(cells) != len(lengths) or (lengths % self.raw.align).any():
             raise ValueError(
-                f"{count} bytes for {len(cells)} cells with lengths {lengths.tolist()}: the lengths have to add up, "
-                f"one a cell, each a multiple of {self.raw.align}"
+                f"lengths must be one for each of the {len(cells)} cells, multiples of {self.raw.align}, and add up to "
+                f"{count} bytes, got {lengths.tolist()}"
             )
         self.reserve(count)
         begin = self.data_end
         self._change(_Change(begin, payload, cells, ends - lengths + begin, lengths, begin + count))
 
     def clear(self, cells: Indices) -> None:
-        """
-        Empty cells.
-
-        :param cells: The cells
-        """
+        """Empty cells."""
         self.recover()
         self.lengths_array[cells] = 0
 
@@ -263,21 +200,12 @@ class SharedRawHeap:
         self.data_end = 0
 
     def payloads(self, cells: Indices) -> th.Tensor:
-        """
-        Read payloads.
-
-        :param cells: The cells
-        :return: Their bytes, one after the other
-        """
+        """Read payloads."""
         self.recover()
         return self.raw.ranges(self.starts_array[cells], self.lengths_array[cells])
 
     def reserve(self, count: int) -> None:
-        """
-        Make sure that so many bytes fit, by compaction, then by growing.
-
-        :param count: How many
-        """
+        """Make sure that so many bytes fit, by compaction, then by growing."""
         if self.data_end + count <= self.capacity:
             return
         self.compact()
@@ -295,7 +223,7 @@ class SharedRawHeap:
         if needed > self.capacity:
             raise HeapFullError(
                 f"the heap is full: {count} bytes more are needed, and {self.data_end} of {self.capacity} are in use "
-                f"after compaction. Set heap_bytes to {_suggestion(needed)} or more, or leave it out so that the heap "
+                f"after compaction. Set heap_bytes to {-(-needed * 5 // 4)} or more, or leave it out so that the heap "
                 "can grow. Nothing was written, and what was stored before is still there."
             )
 
@@ -322,18 +250,14 @@ class SharedRawHeap:
         self.data_end = total
 
     def resize(self, capacity: int) -> None:
-        """
-        Make the heap larger or smaller, but never smaller than what is in it.
-
-        :param capacity: Bytes
-        """
+        """Make the heap larger or smaller, but never smaller than what is in it."""
         self.recover()
         self.raw.resize(capacity, self.data_end)
 
     def recover(self) -> None:
         """Finish what was interrupted, if anything was."""
-        if self._unfinished is not None:
-            self._finish(self._unfinished)
+        if (change := self._unfinished) is not None:
+            self._finish(change)
 
     def _change(self, change: _Change) -> None:
         self._unfinished = change
@@ -357,25 +281,5 @@ class SharedRawHeap:
         self.raw = RawBuffer(state["capacity"], usable_device(state["device"]), state["align"])
         self.grows, self.at_most = state["grows"], state["at_most"]
         self.data_end, self._unfinished = state["n"], None
-        self._set_tables(state["starts"].copy(), state["lengths"].copy())
+        self.starts_array, self.lengths_array = state["starts"].copy(), state["lengths"].copy()
         self.raw.put(0, state["bytes"])
-
-
-def usable_device(saved: th.device | str) -> th.device:
-    """
-    Find the device of something that was saved, maybe on another machine.
-
-    :param saved: The device
-    :return: The same, or the CPU (with a warning) where it does not exist
-    """
-    device = th.device(saved)
-    try:
-        th.empty(0, device=device)
-    except (AssertionError, RuntimeError):  # torch knows no such device, or there are fewer of them
-        warnings.warn(f"the buffer was saved on {saved}, which is not here; it is on the CPU now", stacklevel=3)
-        return th.device("cpu")
-    return device
-
-
-def _suggestion(needed: int) -> int:
-    return -(-needed * 5 // 4)

@@ -1,4 +1,4 @@
-"""How small methods make observations, before any was seen: ratios published for MsPacman, fitted by level."""
+"""How small methods make observations, before any was seen: published ratios of MsPacman, fitted by level."""
 
 from __future__ import annotations
 
@@ -32,30 +32,24 @@ _FITTED = {
     "lz4-block": _Fit((-1.2260e-03, 7.7436e-02), 0.067, 0.077),  # within 1.9%
 }
 
-# What has no level, and what does not compress at all. `delta` is our own measurement, in a full buffer: an observation
+# Methods without levels, and levels that do not compress. `delta` is our own measurement, in a full buffer: an observation
 # shares all of its frames but one with others, and half of all are the `next_obs` of another.
 _CONSTANT = {"none": 1.001, "rle": 0.753, "rle-jit": 0.753, "delta": 0.013}
 _STORED = 1.002
 
 
 def parse_compression_method(method: str, compresslevel: int | None = None) -> MethodSpec:
-    """
-    Split a method string into name and level, and check the level.
-
-    :param method: Name or shorthand: ``"delta"``, ``"zstd-5"``, ``"lz4-frame/5"``
-    :param compresslevel: Level, where the method is not a shorthand
-    :return: Name and level; the default level where none was given, None where there are no levels
-    """
+    """Split a method string into name and level, and check the level."""
     name, level = parse_method(method, extra_names=("delta",))
     codec = _CODECS.get(name)
     levels: tuple[range, ...] | None = getattr(codec, "levels", None)
     if level is None:
         level = compresslevel
     elif compresslevel not in (None, level):
-        raise ValueError(f"{method!r} contradicts compresslevel {compresslevel}; give one of them")
+        raise ValueError(f"{method!r} contradicts compresslevel={compresslevel}; give only one of them")
     if levels is None:
         if level is not None:
-            raise ValueError(f"{method!r}: {name} has no levels, so it cannot have level {level}")
+            raise ValueError(f"{name} has no levels, got level {level} in {method!r}")
         return MethodSpec(name, None)
     if level is None:
         return MethodSpec(name, int(getattr(codec, "compresslevel", 0)))
@@ -66,13 +60,7 @@ def parse_compression_method(method: str, compresslevel: int | None = None) -> M
 
 
 def estimate_save_ratio(method: str, compresslevel: int | None = None) -> float:
-    """
-    Estimate how small a method makes an observation.
-
-    :param method: Name or shorthand
-    :param compresslevel: Level, where the method is not a shorthand
-    :return: Bytes stored per raw byte, as measured with stacks of four frames of MsPacman; 1.0 for codecs of others
-    """
+    """Estimate how small a method makes an observation."""
     name, level = parse_compression_method(method, compresslevel)
     if name in _CONSTANT or level is None:
         return _CONSTANT.get(name, 1.0)

@@ -64,12 +64,7 @@ class Recorder:
                 buffer.metadata.setdefault(key, value)
 
     def begin(self, frame: Any, info: Mapping[str, Any]) -> None:
-        """
-        Begin an episode; one that was not over is given up.
-
-        :param frame: What is seen first
-        :param info: What the environment says beside it
-        """
+        """Begin an episode; one that was not over is given up."""
         if self._buffer is not None:
             # Another recorder may have written to it before.
             self._buffer.end_episode(self._frame if self._has_begun else None)
@@ -79,12 +74,7 @@ class Recorder:
         self._has_begun = True
 
     def is_at(self, frame: Any) -> bool:
-        """
-        Tell whether a frame is the one that was seen last, as far as frames are recorded.
-
-        :param frame: The frame
-        :return: Whether an episode is running that may go on from it
-        """
+        """Tell whether a frame is the one that was seen last, as far as frames are recorded."""
         return self._has_begun and (self._frame is None or np.array_equal(self._frame, frame))
 
     def step(

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
+# cython: language_level=3, boundscheck=False, wraparound=False
 """
 The core for Python: types, shapes, contiguity and bounds are checked here, the GIL is released, codes are raised as exceptions.
 
@@ -51,16 +51,20 @@ cdef extern from "frametable.h":
         bint turned
         const size_t *streams
         size_t count
+    ctypedef struct ft_chunk:
+        pass
     ctypedef struct ft_chunk_info:
         const uint8_t *bytes
         size_t size, rows
-        uint64_t first_row, lap
+        uint64_t first_row
+    ctypedef struct ft_span:
+        uint64_t first_row, rows
+        ft_chunk *chunk
+        uint64_t chunk_row
     ctypedef struct ft_usage:
         uint64_t frames, frame_bytes, index_bytes, held_bytes, cells
         uint64_t *coded
     ctypedef struct ft_column:
-        pass
-    ctypedef struct ft_chunk:
         pass
     ctypedef struct ft_read:
         pass
@@ -83,13 +87,13 @@ cdef extern from "frametable.h":
     bint ft_column_doubts_layout(const ft_column *)
     void ft_column_set_patience(ft_column *, uint64_t)
     uint64_t ft_column_count_sealed_bytes(const ft_column *) nogil
-    ft_chunk *ft_column_get_chunk(const ft_column *, uint64_t)
+    const ft_span *ft_column_get_spans(const ft_column *, size_t *)
     int ft_column_snapshot(const ft_column *, ft_chunk **)
-    int ft_column_adopt(ft_column *, ft_chunk *, uint64_t)
+    int ft_column_adopt(ft_column *, ft_chunk *, uint64_t, uint64_t, uint64_t)
+    int ft_column_adopt_row(ft_column *, const ft_chunk *, uint64_t, uint64_t, const ft_codecs *)
     int ft_chunk_arrange(const ft_chunk *, ft_chunk **) nogil
     int ft_column_exchange(ft_column *, const ft_chunk *, ft_chunk *)
     void ft_column_put_arranged(ft_column *, const ft_chunk *, ft_chunk *)
-    int ft_column_resume(ft_column *, const ft_chunk *, uint64_t, uint64_t, const ft_codecs *)
     ft_usage ft_column_get_usage(const ft_column *)
     int ft_read_begin(const ft_column *, const int64_t *, const int64_t *, size_t, uint8_t *const *, const ft_codecs *, ft_read **)
     bint ft_read_is_small(const ft_read *)
@@ -108,12 +112,7 @@ BLOCK_ROWS = FT_BLOCK_ROWS
 
 
 def checksum(const uint8_t[::1] data):
-    """
-    Compute CRC-32C.
-
-    :param data: Bytes
-    :return: Their checksum
-    """
+    """Compute CRC-32C."""
     return ft_compute_checksum(&data[0] if data.shape[0] else NULL, <size_t>data.shape[0])
 
 

@@ -41,10 +41,10 @@ def cast_exactly(values: npt.NDArray[Any], declared: np.dtype[Any], stored: np.d
         same &= (cast < 0) == (values < 0)  # -1 is cast to 255 and comes back as -1
     if not same.all():
         changed = values[~same].flat[0]
-        raise ValueError(
-            f"the value {changed} ({values.dtype}) would change when stored as {stored}; choose an elem_type that holds "
-            "it, or leave `dtypes` out to store observations as they are"
-        )
+        advice = "correct the observation, or the type of the observation space"
+        if stored != declared:
+            advice = "choose an elem_type that holds it, or leave `dtypes` out to store observations as they are"
+        raise ValueError(f"the value {changed} ({values.dtype}) would change when stored as {stored}; {advice}")
     return cast
 
 

@@ -6,12 +6,7 @@ cdef void _let_go(void *context, const uint8_t *memory, size_t size) noexcept wi
 
 
 cdef class Chunk:
-    """
-    A sealed chunk: its bytes never change, and can be looked at, written to a file or sent as they are.
-
-    :param data: ``bytes``, or other memory that nobody writes to, such as a ``Mapping``; kept as long as the chunk is needed.
-        Everything in it is checked
-    """
+    """A sealed chunk: its bytes never change, and can be looked at, written to a file or sent as they are."""
 
     cdef ft_chunk *_chunk
 
@@ -50,18 +45,13 @@ cdef class Chunk:
 
     @property
     def first_row(self):
-        """The row of the ring that it begins with."""
+        """The row that it began with in the ring in which it was written."""
         return ft_chunk_get_info(self._held()).first_row
 
     @property
     def rows(self):
         """Number of its rows."""
         return ft_chunk_get_info(self._held()).rows
-
-    @property
-    def lap(self):
-        """In which lap of the ring it was written."""
-        return ft_chunk_get_info(self._held()).lap
 
 
 cdef Chunk _wrap_chunk(ft_chunk *chunk):

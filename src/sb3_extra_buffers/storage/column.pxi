@@ -1,7 +1,7 @@
 # Columns of frames.
 
 cdef enum:
-    MOST_AXES = 32
+    MOST_AXES = 64  # what NumPy allows
 
 
 cdef cnp.ndarray _streams_of(object envs, Py_ssize_t n_envs):
@@ -42,18 +42,6 @@ cdef class FrameColumn:
 
     Every call holds the lock, but a read only while it looks for what it is going to decode. The thread that holds the lock may
     read while it writes, as a signal handler does that comes while a codec is at work, but not write.
-
-    :param rows: Number of rows of the ring
-    :param n_envs: Number of environments
-    :param views: How many observations a cell has: 1, or 2 where what followed is kept, too
-    :param chunk_rows: Rows of a chunk, at most
-    :param layout: How observations split into frames
-    :param dtype: Type of their elements
-    :param frame_codec: Codec for frames that no reference helps, or for all of them
-    :param group_codec: Codec behind the references, over whole groups; None for none
-    :param references: Whether frames are coded against earlier ones
-    :param shift: Two to this power is the most frames in a group
-    :param lock: A ``StoreLock``
     """
 
     cdef ft_column *_column
@@ -193,12 +181,7 @@ cdef class FrameColumn:
         return 0
 
     def revise_layout(self, envs, obs):
-        """
-        Look for a frame stack, or give one up that does not pay; called before observations are written.
-
-        :param envs: Whose observations these are
-        :param obs: Arrays of observations, one for each view
-        """
+        """Look for a frame stack, or give one up that does not pay; called before observations are written."""
 
     cdef int _stage(self, int64_t row, ft_part *parts, size_t n_parts) except -1:
         """Code a row. ``_commit`` or ``_abort`` must follow."""
@@ -215,15 +198,7 @@ cdef class FrameColumn:
         return 0
 
     def write(self, Py_ssize_t row, obs, Py_ssize_t view=0, other=None, envs=None):
-        """
-        Write observations to a row, wholly or not at all. Rows in the order of the ring are fast, others right.
-
-        :param row: The row
-        :param obs: Observations, one for each environment
-        :param view: Their view
-        :param other: Observations of the other view; None for none
-        :param envs: Whose they are, distinct integers; None for all environments, in order
-        """
+        """Write observations to a row, wholly or not at all. Rows in the order of the ring are fast, others right."""
         cdef ft_part parts[2]
         cdef size_t n_parts = 1 if other is None else 2
         cdef Py_ssize_t count = self.n_envs
@@ -254,11 +229,7 @@ cdef class FrameColumn:
             self._end_change()
 
     def set_layout(self, layout):
-        """
-        Split observations into frames in another way from now on; rows that are sealed stay as they are.
-
-        :param layout: The layout
-        """
+        """Split observations into frames in another way from now on; rows that are sealed stay as they are."""
         cdef ft_layout sizes = _layout_of(layout)
         cdef bint revising = self.lock.is_mine() and self._revising
         if revising:  # by the thread that is writing: that is the one change which is expected now
@@ -275,11 +246,7 @@ cdef class FrameColumn:
                 self._end_change()
 
     def set_patience(self, uint64_t observations):
-        """
-        Say how many observations may not follow from the last one before the layout is given up.
-
-        :param observations: How many
-        """
+        """Say how many observations may not follow from the last one before the layout is given up."""
         ft_column_set_patience(self._column, observations)
 
     def clear(self):
@@ -291,12 +258,7 @@ cdef class FrameColumn:
             self._end_change()
 
     def last_observation(self, Py_ssize_t env):
-        """
-        Look up what was last written for an environment.
-
-        :param env: The environment
-        :return: Its bytes in C order; None where that is not known
-        """
+        """Look up what was last written for an environment."""
         if not 0 <= env < self.n_envs:
             raise IndexError(f"there is no environment {env}")
         out = np.empty(self.obs_bytes, dtype=np.uint8)
@@ -308,15 +270,7 @@ cdef class FrameColumn:
     # -- reading --------------------------------------------------------------------------------------------------------------
 
     def read(self, rows, envs, out, Py_ssize_t view=0, other_out=None):
-        """
-        Read observations of a view, and of the other one at the same places; what they share is decoded once.
-
-        :param rows: ``(m,)`` of int64
-        :param envs: ``(m,)`` of int64
-        :param out: C-contiguous memory for ``m`` observations, filled
-        :param view: The view
-        :param other_out: Memory for observations of the other view; None for none
-        """
+        """Read observations of a view, and of the other one at the same places; what they share is decoded once."""
         cdef Reading reading = Reading.__new__(Reading)
         cdef uint8_t *outputs[FT_MAX_VIEWS]
         cdef Py_ssize_t count = _take_cells(reading, rows, envs)
@@ -357,27 +311,30 @@ cdef class FrameColumn:
 
     # -- chunks ---------------------------------------------------------------------------------------------------------------
 
-    def chunks(self):
+    def spans(self):
         """
-        List all that is stored, at one moment.
-
-        :return: Sealed chunks in the order in which they were written, then a sealed copy of the open one, if it has any rows
+        List all that is stored, at one moment: each span as its chunk, a row of that, the row of the ring that this is, and how many
+        rows there are.
         """
-        cdef list found = []
+        cdef size_t count, k
         cdef ft_chunk *chunk
-        cdef ft_chunk *before = NULL
-        cdef Py_ssize_t row
+        cdef const ft_span *spans
+        cdef list found = []
+        cdef dict wrapped = {}
         self.lock.acquire()
         try:
-            for row in range(0, self.rows, FT_BLOCK_ROWS):
-                chunk = ft_column_get_chunk(self._column, <uint64_t>row)
-                if chunk is not NULL and chunk is not before:
+            spans = ft_column_get_spans(self._column, &count)
+            for k in range(count):
+                chunk = spans[k].chunk
+                if <size_t>chunk not in wrapped:
                     ft_chunk_keep(chunk)
-                    found.append(_wrap_chunk(chunk))
-                before = chunk
+                    wrapped[<size_t>chunk] = _wrap_chunk(chunk)
+                found.append((wrapped[<size_t>chunk], spans[k].chunk_row, spans[k].first_row, spans[k].rows))
             self._codecs.check(ft_column_snapshot(self._column, &chunk))
-            found.sort(key=lambda one: (one.lap, one.first_row))
-            return found, None if chunk is NULL else _wrap_chunk(chunk)
+            if chunk is NULL:
+                return found, None
+            last = _wrap_chunk(chunk)
+            return found, (last, 0, last.first_row, last.rows)
         finally:
             self.lock.release()
 
@@ -386,33 +343,41 @@ cdef class FrameColumn:
         """Bytes of all chunks that have ever been sealed here."""
         return ft_column_count_sealed_bytes(self._column)
 
-    def adopt(self, data not None, Py_ssize_t first_row=-1):
-        """
-        Put a chunk where its rows belong, without decoding it.
-
-        :param data: The chunk; it is checked first. A ``Chunk`` has been checked, and is empty after that
-        :param first_row: The row that it begins with here; -1 for the one that it says
-        """
+    def adopt(self, data not None, Py_ssize_t first_row=-1, Py_ssize_t chunk_row=0, Py_ssize_t rows=-1):
+        """Put rows of a chunk in a place of the ring, without decoding them."""
         cdef Chunk chunk = data if isinstance(data, Chunk) else Chunk(data)
-        chunk._held()
+        cdef ft_chunk *held = chunk._held()
         cdef uint64_t first = chunk.first_row if first_row < 0 else <uint64_t>first_row
+        cdef int result
+        rows = chunk.rows - chunk_row if rows < 0 else rows
         self._begin_change()
         try:
-            if ft_column_adopt(self._column, chunk._chunk, first) != FT_OK:
+            result = ft_column_adopt(self._column, held, <uint64_t>chunk_row, first, <uint64_t>rows)
+            if result == FT_INVALID:
                 raise StorageError(
-                    f"a chunk of {chunk.rows} rows from row {first} on does not fit here: its observations are of another form, "
-                    f"or it is not cut at multiples of {FT_BLOCK_ROWS} rows"
+                    f"{rows} rows of a chunk do not fit here from row {first} on: its observations are of another form, or "
+                    "these rows are being written"
                 )
-            chunk._chunk = NULL  # the column owns it
+            self._codecs.check(result)
+        finally:
+            self._end_change()
+
+    def adopt_row(self, Chunk chunk not None, Py_ssize_t row, Py_ssize_t chunk_row):
+        """Write the cells of one row of a chunk, whose other cells stay as they are, and go on behind it."""
+        cdef ft_chunk *held = chunk._held()
+        cdef int result
+        self._begin_change()
+        try:
+            result = ft_column_adopt_row(self._column, held, <uint64_t>chunk_row, <uint64_t>row, &self._codecs.calls)
+            if result == FT_INVALID:
+                raise StorageError(f"a row of a chunk does not fit here as row {row}: its observations are of another form")
+            self._codecs.check(result)
         finally:
             self._end_change()
 
     def exchange(self, Chunk chunk not None, Chunk copy not None):
         """
         Put a copy of a sealed chunk in its place, such as one that is mapped from a file; what the ring has left stays so.
-
-        :param chunk: The chunk
-        :param copy: The same bytes, elsewhere
         """
         self._begin_change()
         try:
@@ -422,12 +387,7 @@ cdef class FrameColumn:
             self._end_change()
 
     def arrange(self, Chunk chunk not None):
-        """
-        Arrange a sealed chunk for a disk: a cell of it takes fewer pages to read then.
-
-        :param chunk: The chunk
-        :return: What is in its place now; the chunk itself where it stays as it is
-        """
+        """Arrange a sealed chunk for a disk: a cell of it takes fewer pages to read then."""
         cdef const ft_chunk *given = chunk._held()
         cdef ft_chunk *made = NULL
         cdef int result
@@ -443,30 +403,8 @@ cdef class FrameColumn:
             self._end_change()
         return arranged
 
-    def resume(self, data not None):
-        """
-        Go on with the rows of a chunk that was open when it was saved.
-
-        :param data: The chunk; it is checked first, unless it is a ``Chunk``
-        """
-        cdef Chunk chunk = data if isinstance(data, Chunk) else Chunk(data)
-        chunk._held()
-        cdef int result
-        self._begin_change()
-        try:
-            result = ft_column_resume(self._column, chunk._chunk, chunk.first_row, chunk.lap, &self._codecs.calls)
-            if result == FT_INVALID:
-                raise StorageError("the saved observations are damaged: the last chunk is of another form; load another copy")
-            self._codecs.check(result)
-        finally:
-            self._end_change()
-
     def usage(self):
-        """
-        Count what is stored.
-
-        :return: Written cells of all views, frames, bytes of frames, bytes that it takes to find them, bytes of all chunks
-        """
+        """Count what is stored."""
         cdef ft_usage of
         self.lock.acquire()
         of = ft_column_get_usage(self._column)
@@ -474,11 +412,7 @@ cdef class FrameColumn:
         return of.cells, of.frames, of.frame_bytes, of.index_bytes, of.held_bytes
 
     def coded_frames(self):
-        """
-        Count frames by what they were coded by.
-
-        :return: As many numbers as there can be coders: frames of each
-        """
+        """Count frames by what they were coded by."""
         cdef ft_usage of
         self.lock.acquire()
         of = ft_column_get_usage(self._column)

@@ -13,7 +13,7 @@ from typing import Any
 from sb3_extra_buffers.storage._core import Mapping as MappedFile
 from sb3_extra_buffers.storage._core import checksum
 from sb3_extra_buffers.storage.disk import DISK, Disk, Handle, folder_path, read_bytes, read_whole, write_all
-from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.errors import OtherFormatError, StorageError
 from sb3_extra_buffers.storage.manifests import (
     MANIFEST,
     MOST_MANIFEST,
@@ -49,12 +49,7 @@ class DamagedFileError(StorageError):
 
 
 class SavedDirectory:
-    """
-    A directory that was saved, to be read.
-
-    :param path: The directory
-    :param disk: The disk that it is on
-    """
+    """A directory that was saved, to be read."""
 
     def __init__(self, path: str | os.PathLike[str], disk: Disk = DISK) -> None:
         self.path, self.disk = folder_path(path), disk
@@ -81,44 +76,26 @@ class SavedDirectory:
         self._data = data
 
     def has_changed(self) -> bool:
-        """
-        Find out whether another state has been saved since this one was opened.
-
-        :return: Whether there is another manifest
-        """
+        """Find out whether another state has been saved since this one was opened."""
         try:
             return read_whole(self.disk, os.path.join(self.path, MANIFEST), MOST_MANIFEST) != self._data
         except OSError:
             return True
 
     def fingerprint(self) -> str:
-        """
-        Tell this state from all others.
-
-        :return: What no other manifest gives
-        """
+        """Tell this state from all others."""
         return hashlib.blake2b(self._data, digest_size=16).hexdigest()
 
     @classmethod
     def of(cls, state: Replacement) -> SavedDirectory:
-        """
-        Read from what was just committed.
-
-        :param state: The state
-        :return: The directory; it knows parts only
-        """
+        """Read from what was just committed."""
         saved = object.__new__(cls)
         saved.path, saved.disk, saved.body, saved.parts, saved._packs = state.path, state.disk, {}, state._parts, {}
         saved._touched = 0
         return saved
 
     def read(self, name: Any) -> memoryview:
-        """
-        Read a part, and check it.
-
-        :param name: Its name
-        :return: Its bytes, mapped to memory where that is possible
-        """
+        """Read a part, and check it."""
         part = self.parts.get(name) if isinstance(name, str) else None
         if part is None:
             raise StorageError(f"{self.path} is damaged: its {MANIFEST} does not know {name!r}; load another copy")
@@ -150,11 +127,7 @@ class SavedDirectory:
         return data
 
     def stored_bytes(self) -> int:
-        """
-        Count what is there, whatever the manifest says.
-
-        :return: The bytes of all packs
-        """
+        """Count what is there, whatever the manifest says."""
         stored = 0
         for pack in {part.pack for part in self.parts.values()}:
             with contextlib.suppress(OSError):
@@ -164,20 +137,11 @@ class SavedDirectory:
         return stored
 
     def size_of(self, pack: str) -> int:
-        """
-        Tell the size of a pack from which something was read.
-
-        :param pack: Its name
-        :return: Bytes
-        """
+        """Tell the size of a pack from which something was read."""
         return len(self._packs[pack])
 
     def mappings(self) -> list[MappedFile]:
-        """
-        List what is mapped.
-
-        :return: The packs that have been read from, as far as they are mapped to memory
-        """
+        """List what is mapped."""
         return [pack.obj for pack in self._packs.values() if isinstance(pack.obj, MappedFile)]
 
     def _bytes_of(self, path: str) -> Any:
@@ -216,13 +180,6 @@ class Replacement:
     counts is written anew, so a directory takes at most twice what is in it.
 
     One file for all that is new, as each one that has to be synced takes its time, whatever is in it.
-
-    :param path: The directory; it is made if it is not there
-    :param nbytes: How much there is going to be; a large state has several packs, so that the old ones are not all kept for a
-        little that still counts
-    :param disk: The disk that it is on
-    :param after: What was committed before this, by somebody who has held the lock of the directory since
-    :param held: Whether the caller holds that lock
     """
 
     def __init__(
@@ -294,12 +251,7 @@ class Replacement:
 
     @classmethod
     def of(cls, saved: SavedDirectory) -> Replacement:
-        """
-        Take what was read for what was committed: nothing of it is read again to be kept.
-
-        :param saved: A directory all of which was read, by somebody who has held its lock since
-        :return: For ``after``
-        """
+        """Take what was read for what was committed: nothing of it is read again to be kept."""
         state = cls(saved.path, disk=saved.disk)
         state._parts = saved.parts
         state._sizes = {part.pack: saved.size_of(part.pack) for part in saved.parts.values()}
@@ -317,18 +269,13 @@ class Replacement:
                     f"{self.path} holds a {MANIFEST} that is not that of a saved buffer; save to another path, or to an empty "
                     "directory"
                 ) from None
-        except StorageError as error:
-            if "install a newer one" in str(error):
-                raise
+        except OtherFormatError:
+            raise
+        except StorageError:
+            pass  # damaged: nothing of it can be kept
 
     def put(self, name: str, data: Any) -> str:
-        """
-        Have a part in the new state.
-
-        :param name: Its name, which no other content ever has
-        :param data: Its bytes
-        :return: Its name
-        """
+        """Have a part in the new state."""
         size = memoryview(data).nbytes
         self.on_put(size)
         if name not in self._parts:
@@ -353,12 +300,7 @@ class Replacement:
             self._sizes[pack] = self._unread.size_of(pack)
 
     def keep(self, name: str) -> str:
-        """
-        Have a part in the new state that the old one has, too.
-
-        :param name: Its name
-        :return: Its name
-        """
+        """Have a part in the new state that the old one has, too."""
         self._check_old(name)
         self._parts[name] = self._old[name]
         return name
@@ -409,23 +351,14 @@ class Replacement:
                 self.disk.close(handle)
 
     def forget_missing(self, names: set[str]) -> bool:
-        """
-        Have the state that follows this one write anew what was in packs that somebody has removed.
-
-        :param names: What is in the directory
-        :return: Whether packs are missing
-        """
+        """Have the state that follows this one write anew what was in packs that somebody has removed."""
         gone = self._sizes.keys() - names
         if gone:
             self._parts = {name: part for name, part in self._parts.items() if part.pack not in gone}
         return bool(gone)
 
     def commit(self, body: Mapping[str, Any]) -> None:
-        """
-        Make this the state of the directory.
-
-        :param body: What the manifest says, besides where parts are
-        """
+        """Make this the state of the directory."""
         new, old, manifest = (os.path.join(self.path, name) for name in (_NEW, _OLD, MANIFEST))
         self._empty_packs()
         self._finish_file()

@@ -34,40 +34,21 @@ class Handle:
 
     @classmethod
     def of(cls, path: str, flags: int) -> Handle:
-        """
-        Open a file.
-
-        :param path: Its name
-        :param flags: As for ``os.open``
-        :return: The handle
-        """
+        """Open a file."""
         handle = cls()
         handle.open(path, flags)
         return handle
 
     def open(self, path: str, flags: int) -> None:
-        """
-        Open a file.
-
-        :param path: Its name
-        :param flags: As for ``os.open``
-        """
+        """Open a file."""
         self._numbers.extend(map(os.open, (path,), (flags,), (0o666,)))
 
     def fileno(self) -> int:
-        """
-        Tell what the system calls it.
-
-        :return: A number
-        """
+        """Tell what the system calls it."""
         return self._numbers[0]
 
     def close(self, close: Callable[[int], None] = os.close) -> None:
-        """
-        Close it, unless it is closed.
-
-        :param close: What does it, even at the end of the interpreter
-        """
+        """Close it, unless it is closed."""
         with contextlib.suppress(IndexError, AttributeError):  # it is closed, or was never made
             next(map(close, iter(self._numbers.pop, None)))
 
@@ -82,56 +63,28 @@ class Disk:
     """
 
     def make_folder(self, path: str) -> None:
-        """
-        Make a folder in one that is there.
-
-        :param path: Its name
-        """
+        """Make a folder in one that is there."""
         os.mkdir(path)
 
     def remove_folder(self, path: str) -> None:
-        """
-        Remove an empty folder.
-
-        :param path: Its name
-        """
+        """Remove an empty folder."""
         os.rmdir(path)
 
     def identity(self, path: str) -> Any:
-        """
-        Tell a folder from one that takes its place later.
-
-        :param path: Its name
-        :return: What no other folder gives
-        """
+        """Tell a folder from one that takes its place later."""
         status = os.stat(path)
         return status.st_dev, status.st_ino
 
     def names_in(self, path: str) -> list[str]:
-        """
-        List a folder.
-
-        :param path: Its name
-        :return: The names in it
-        """
+        """List a folder."""
         return os.listdir(path)
 
     def create(self, path: str) -> Handle:
-        """
-        Make a file where there is nothing, to be written.
-
-        :param path: Its name
-        :return: A handle
-        """
+        """Make a file where there is nothing, to be written."""
         return Handle.of(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS)
 
     def open(self, path: str) -> tuple[Handle, int]:
-        """
-        Open a file to be read. What is not a file, such as a link or a pipe, is refused.
-
-        :param path: Its name
-        :return: A handle and the number of its bytes
-        """
+        """Open a file to be read. What is not a file, such as a link or a pipe, is refused."""
         handle = Handle.of(path, os.O_RDONLY | _FLAGS | getattr(os, "O_NONBLOCK", 0))
         status = os.fstat(handle.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -140,54 +93,24 @@ class Disk:
         return handle, status.st_size
 
     def write(self, handle: Handle, data: Any) -> int:
-        """
-        Write some bytes.
-
-        :param handle: Of a file
-        :param data: The bytes
-        :return: How many of them were written
-        """
+        """Write some bytes."""
         return os.write(handle.fileno(), data)
 
     def read(self, handle: Handle, size: int) -> bytes:
-        """
-        Read some bytes.
-
-        :param handle: Of a file
-        :param size: How many, at most
-        :return: The bytes; none at the end
-        """
+        """Read some bytes."""
         return os.read(handle.fileno(), size)
 
     def map(self, handle: Handle, size: int) -> Any:
-        """
-        Map a file to memory.
-
-        :param handle: Of a file
-        :param size: Its size, at least 1
-        :return: Memory to be read; it stays when the handle is closed
-        """
+        """Map a file to memory."""
         return Mapping(handle.fileno(), size)
 
     def read_at(self, handle: Handle, offset: int, size: int) -> bytes:
-        """
-        Read some bytes from a place.
-
-        :param handle: Of a file
-        :param offset: Where they begin
-        :param size: How many, at most
-        :return: The bytes; none at the end
-        """
+        """Read some bytes from a place."""
         os.lseek(handle.fileno(), offset, os.SEEK_SET)
         return os.read(handle.fileno(), size)
 
     def open_counter(self, path: str) -> Any:
-        """
-        Have a number in a file that is there after the process has died, however that was. Nothing waits for the disk.
-
-        :param path: Its name; it is made if it is not there, with a number below 0
-        :return: Memory for a number of 8 bytes, little endian
-        """
+        """Have a number in a file that is there after the process has died, however that was. Nothing waits for the disk."""
         handle = Handle.of(path, os.O_RDWR | os.O_CREAT | _FLAGS)
         try:
             number = handle.fileno()
@@ -202,30 +125,18 @@ class Disk:
             handle.close()
 
     def sync(self, handle: Handle) -> None:
-        """
-        Wait until all that was written to a file is on the disk.
-
-        :param handle: Of a file
-        """
+        """Wait until all that was written to a file is on the disk."""
         if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves it to the drive
             fcntl.fcntl(handle.fileno(), fcntl.F_FULLFSYNC)
         else:
             os.fsync(handle.fileno())
 
     def close(self, handle: Handle) -> None:
-        """
-        Close a file.
-
-        :param handle: Of a file, or of a lock
-        """
+        """Close a file."""
         handle.close()
 
     def sync_folder(self, path: str) -> None:
-        """
-        Wait until the names in a folder are on the disk.
-
-        :param path: Its name
-        """
+        """Wait until the names in a folder are on the disk."""
         if os.name != "posix":
             return  # Windows does not open folders, and needs no such thing
         handle = Handle.of(path, os.O_RDONLY | _FOLDER_FLAGS)
@@ -238,38 +149,19 @@ class Disk:
             handle.close()
 
     def replace(self, path: str, target: str) -> None:
-        """
-        Give a file another name, in place of what has that name.
-
-        :param path: Its name
-        :param target: Its new name
-        """
+        """Give a file another name, in place of what has that name."""
         os.replace(path, target)
 
     def link(self, path: str, other: str) -> None:
-        """
-        Give a file one more name.
-
-        :param path: Its name
-        :param other: The other one
-        """
+        """Give a file one more name."""
         os.link(path, other, follow_symlinks=False)
 
     def remove(self, path: str) -> None:
-        """
-        Remove a file.
-
-        :param path: Its name
-        """
+        """Remove a file."""
         os.unlink(path)
 
     def lock(self, path: str) -> Handle | None:
-        """
-        Be the only one to change a folder. A process that dies holds no lock.
-
-        :param path: Its name
-        :return: A handle, which holds the lock until it is closed; None where there are no locks
-        """
+        """Be the only one to change a folder. A process that dies holds no lock."""
         if fcntl is None:
             return None
         handle = Handle()
@@ -306,13 +198,7 @@ DISK = Disk()
 
 
 def write_all(disk: Disk, handle: Handle, data: Any) -> None:
-    """
-    Write to a file, however little of it the system takes at a time.
-
-    :param disk: The disk
-    :param handle: Of the file
-    :param data: All the bytes
-    """
+    """Write to a file, however little of it the system takes at a time."""
     rest = memoryview(data)
     while len(rest):
         with contextlib.suppress(InterruptedError):
@@ -320,12 +206,7 @@ def write_all(disk: Disk, handle: Handle, data: Any) -> None:
 
 
 def folder_path(path: str | bytes | os.PathLike[Any]) -> str:
-    """
-    Take the path of a folder as the functions of ``os`` do.
-
-    :param path: What was given
-    :return: The path
-    """
+    """Take the path of a folder as the functions of ``os`` do."""
     name = os.fsdecode(path)
     if not name:
         raise ValueError("the path of the directory is empty; name one, such as 'buffer.sb3x'")
@@ -333,14 +214,7 @@ def folder_path(path: str | bytes | os.PathLike[Any]) -> str:
 
 
 def read_whole(disk: Disk, path: str, most: int) -> bytes:
-    """
-    Read a file.
-
-    :param disk: The disk
-    :param path: Its name
-    :param most: How many bytes it may have
-    :return: All of its bytes
-    """
+    """Read a file."""
     handle, size = disk.open(path)
     try:
         if size > most:
@@ -351,15 +225,7 @@ def read_whole(disk: Disk, path: str, most: int) -> bytes:
 
 
 def read_bytes(disk: Disk, handle: Handle, size: int, offset: int | None = None) -> bytes:
-    """
-    Read from a file that is open.
-
-    :param disk: The disk
-    :param handle: Of the file
-    :param size: How many bytes
-    :param offset: Where they begin; None for where the last call has ended
-    :return: So many bytes, or fewer if the file ends
-    """
+    """Read from a file that is open."""
     parts: list[bytes] = []
     done = 0
     while done < size:

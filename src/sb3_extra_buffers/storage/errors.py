@@ -10,13 +10,12 @@ class StorageError(RuntimeError):
     """Stored bytes are damaged: what is wanted cannot be given back."""
 
 
-def refuse_earlier(*names: str) -> Callable[[str], Any]:
-    """
-    Make the ``__getattr__`` of a module that earlier versions have named in their pickles.
+class OtherFormatError(StorageError):
+    """Another version of this package has written it, and can read it: it is not damaged."""
 
-    :param names: What they have named, and what is no longer there
-    :return: The function; it says so of these names
-    """
+
+def refuse_earlier(*names: str) -> Callable[[str], Any]:
+    """Make the ``__getattr__`` of a module that earlier versions have named in their pickles."""
 
     def find(name: str) -> Any:
         if name in names:

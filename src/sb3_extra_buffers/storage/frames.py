@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.storage._core import BLOCK_ROWS, FrameColumn, checksum
+from sb3_extra_buffers.storage._core import BLOCK_ROWS, Chunk, FrameColumn, checksum
 from sb3_extra_buffers.storage.errors import StorageError
 from sb3_extra_buffers.storage.layout import FrameLayout
 from sb3_extra_buffers.storage.locks import StoreLock
@@ -17,7 +18,7 @@ from sb3_extra_buffers.storage.stacks import StackSearch
 
 Observations = npt.NDArray[Any]
 
-_FORMAT = 1
+_FORMAT = 2
 _MOST_ROWS = 512
 _MOST_RING_ROWS = 4096
 
@@ -27,12 +28,8 @@ def rows_of_chunk(rows: int, wraps: bool) -> int:
     Choose how many rows a chunk has.
 
     In a larger chunk, more changes are found to have happened before. But a chunk is given back once its last row is written
-    over, so a ring takes up to one chunk more than its rows do; and it has to be coded again if its rows are written out of
-    order, which a ring does not do. The core ends a chunk early once it has enough bytes: half a megabyte if frames are small.
-
-    :param rows: Rows of the table
-    :param wraps: Whether it is a ring
-    :return: A number of rows
+    over, so a ring takes up to one chunk more than its rows do. The core ends a chunk early once it has enough bytes: half a
+    megabyte if frames are small.
     """
     if not wraps:
         return min(rows, _MOST_ROWS)
@@ -103,6 +100,15 @@ class Frames(FrameColumn):
             return False
         return True
 
+    def chunks(self) -> tuple[list[Chunk], Chunk | None]:
+        """
+        List all chunks, at one moment.
+
+        :return: Sealed ones in the order of their rows, and a sealed copy of the open one, None where it has no row
+        """
+        sealed, last = self.spans()
+        return list({id(chunk): chunk for chunk, *_ in sealed}.values()), None if last is None else last[0]
+
     # -- copies ---------------------------------------------------------------------------------------------------
 
     @property
@@ -120,42 +126,85 @@ class FrozenFrames:
     What a column of frames held at one moment; pickled or copied, it is such a column.
 
     Chunks never change, so nothing is copied before a pickler wants it.
-
-    :param frames: The column
     """
 
-    __slots__ = ("_lock", "chunks", "head", "looks")
+    __slots__ = ("_lock", "head", "looks", "open", "spans")
 
     def __init__(self, frames: Frames) -> None:
         with frames.lock:
-            sealed, last = frames.chunks()
+            sealed, last = frames.spans()
             self.looks = frames.writes, frames.next_look
             self.head = frames.head
-        self.chunks, self._lock = (*sealed, last), frames.lock
+        self.open = None if last is None else last[0]
+        spans = [] if last is None else [last]
+        shared = -1 if last is None else last[2] + last[3] - 1  # a row of which some cells may be in a sealed chunk
+        for chunk, chunk_row, first, rows in sealed:
+            before = min(max(shared - first, 0), rows) if shared < first + rows else 0
+            if before:
+                spans.append((chunk, chunk_row, first, before))
+            spans.append((chunk, chunk_row + before, first + before, rows - before))
+        self.spans = sorted(spans, key=itemgetter(2))  # the open one comes first, if that row is its only one
+        self._lock = frames.lock
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """All chunks, each once."""
+        return list({id(chunk): chunk for chunk, *_ in self.spans}.values())
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # From protocol 5 on a pickler writes them from where they are.
         pack: Any = pickle.PickleBuffer if protocol >= 5 else bytes
-        chunks = tuple(None if chunk is None else pack(chunk) for chunk in self.chunks)
+        chunks = self.chunks
+        numbers = {id(chunk): number for number, chunk in enumerate(chunks)}
+        places = tuple((numbers[id(chunk)], *rest) for chunk, *rest in self.spans)
         shape, obs_shape, dtype, spec, split = self.head
-        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self.looks)
-        return restore_frames, (_FORMAT, *described, _sum_of_head(described, len(chunks)), self._lock, chunks)
+        described: tuple[Any, ...] = (shape, obs_shape, dtype.str, spec, split, self.looks, places)
+        head_sum = _sum_of_head(described, len(chunks))
+        return restore_frames, (_FORMAT, *described, head_sum, self._lock, tuple(map(pack, chunks)))
+
+
+def check_places(places: Any, rows: int) -> list[tuple[Any, int, int, int]]:
+    """Check which rows spans have: they are sorted, and only one may begin with the last row of the span before it."""
+    found: list[tuple[Any, int, int, int]] = []
+    stop = shared = 0
+    for chunk, *numbers in places:
+        chunk_row, first, count = numbers
+        if any(type(number) is not int for number in numbers) or min(numbers) < 0 or not 0 < count <= rows - first:
+            raise ValueError(f"{count} rows of a chunk from row {first} on do not fit {rows} rows")
+        shared += first < stop
+        if first < stop - 1 or shared > 1:
+            raise ValueError(f"rows are there twice from row {first} on")
+        stop = first + count
+        found.append((chunk, chunk_row, first, count))
+    return found
+
+
+def adopt_span(frames: Frames, places: list[tuple[Any, int, int, int]], number: int, chunk: Chunk) -> None:
+    """Have a column adopt a span. That after it comes first, if it has the last row, too."""
+    _, chunk_row, first, rows = places[number]
+    if is_shared(places, number):
+        rows -= 1
+        if rows:
+            frames.adopt(chunk, first, chunk_row, rows)
+        frames.adopt_row(chunk, first + rows, chunk_row + rows)
+    else:
+        frames.adopt(chunk, first, chunk_row, rows)
+
+
+def is_shared(places: list[tuple[Any, int, int, int]], number: int) -> bool:
+    """Tell whether the last row of a span lacks cells, which the next span has."""
+    return 0 <= number < len(places) - 1 and places[number + 1][2] < places[number][2] + places[number][3]
 
 
 def sum_of(*values: Any) -> int:
-    """
-    Compute a checksum of plain values; chunks have their own.
-
-    :param values: Numbers, strings, None, and tuples of them
-    :return: The checksum
-    """
+    """Compute a checksum of plain values; chunks have their own."""
     return checksum(repr(values).encode())
 
 
 def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
     """The checksum of all that says what chunks mean."""
-    shape, obs_shape, dtype, spec, split, looks = described
-    numbers = [int(number) for part in (shape, obs_shape, split, looks, (n_chunks,)) for number in part]
+    shape, obs_shape, dtype, spec, split, looks, places = described
+    numbers = [int(number) for part in (shape, obs_shape, split, looks, *places, (n_chunks,)) for number in part]
     types = [np.dtype(kind).str for kind in (dtype, spec.elem_type, spec.runs_type)]
     options = [
         (name, value if isinstance(value, (bool, int, float, str, bytes)) else None)  # others may look different when loaded
@@ -165,40 +214,16 @@ def _sum_of_head(described: tuple[Any, ...], n_chunks: int) -> int:
     return sum_of(numbers, types, spec.method, spec.fallback, options)
 
 
-def restore_frames(
-    version: int,
-    shape: tuple[int, int, int, int],
-    obs_shape: tuple[int, ...],
-    dtype: str,
-    spec: CoderSpec,
-    split: tuple[int, int],
-    looks: tuple[int, int],
-    head_sum: int,
-    lock: StoreLock,
-    chunks: tuple[Any, ...],
-) -> Frames:
-    """
-    Make a column of what another one held. Nothing of it is trusted.
-
-    :param version: Version of this form
-    :param shape: Rows, environments, views, rows of a chunk
-    :param obs_shape: Shape of one observation
-    :param dtype: Type of its elements
-    :param spec: How frames are coded
-    :param split: Axis and planes of the frame stack
-    :param looks: How far the search for it has got
-    :param head_sum: Checksum of all that came so far but the version, and of the number of chunks
-    :param lock: The lock
-    :param chunks: Sealed chunks and the one that was open, or None
-    :return: The column
-    """
+def restore_frames(version: int, *state: Any) -> Frames:
+    """Make a column of what another one held. Nothing of it is trusted."""
     if version != _FORMAT:
         raise StorageError(
             f"the saved observations have format {version}, but this version reads format {_FORMAT}: load them with the "
             "version of sb3-extra-buffers that saved them"
         )
     try:
-        if head_sum != _sum_of_head((shape, obs_shape, dtype, spec, split, looks), len(chunks)):
+        shape, obs_shape, dtype, spec, split, looks, places, head_sum, lock, chunks = state
+        if head_sum != _sum_of_head((shape, obs_shape, dtype, spec, split, looks, places), len(chunks)):
             raise ValueError("their description is not what was saved")
         rows, n_envs, views, chunk_rows = shape
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype).itemsize, *split)
@@ -206,15 +231,14 @@ def restore_frames(
             raise ValueError(f"{layout.length} planes do not split into frames of {layout.group}")
         frames = frames_of(rows, n_envs, views, chunk_rows, layout, np.dtype(dtype), spec, lock)
         frames.writes, frames.next_look = looks
-        *sealed, last = (chunk if chunk is None or type(chunk) is bytes else bytes(memoryview(chunk)) for chunk in chunks)
+        held = [Chunk(chunk if type(chunk) is bytes else bytes(memoryview(chunk))) for chunk in chunks]
+        spans = check_places(places, rows)
+        if any(type(span[0]) is not int or not 0 <= span[0] < len(held) for span in spans):
+            raise ValueError("a chunk is missing")
     except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError, AttributeError) as error:
         raise StorageError(f"the saved observations are damaged: {error}; load another copy of the file") from error
-    for chunk in sealed:
-        if chunk is None:
-            raise StorageError("the saved observations are damaged: a chunk is missing; load another copy of the file")
-        frames.adopt(chunk)
-    if last is not None:
-        frames.resume(last)
+    for number in reversed(range(len(spans))):
+        adopt_span(frames, spans, number, held[spans[number][0]])
     return frames
 
 

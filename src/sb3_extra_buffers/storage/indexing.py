@@ -25,14 +25,7 @@ class Selection(NamedTuple):
 
 
 def check_bounds(index: npt.NDArray[Any], size: int, axis: int) -> Cells:
-    """
-    Resolve negative indices.
-
-    :param index: Integers
-    :param size: Length of the axis
-    :param axis: The axis, for the message
-    :return: Integers from 0 to ``size - 1``
-    """
+    """Resolve negative indices."""
     index = index.astype(np.int64, copy=False)
     if not (index.view(np.uint64) >= size).any():
         return index  # the usual case, at the price of one comparison
@@ -44,12 +37,7 @@ def check_bounds(index: npt.NDArray[Any], size: int, axis: int) -> Cells:
 
 
 def is_full_slice(item: Any) -> bool:
-    """
-    Find out whether an index takes a whole axis as it is.
-
-    :param item: Part of an index
-    :return: Whether it is ``:``
-    """
+    """Find out whether an index takes a whole axis as it is."""
     return isinstance(item, slice) and item == slice(None)
 
 
@@ -63,13 +51,7 @@ def _axes_taken(item: Any) -> int:
 
 
 def normalize(index: Any, ndim: int) -> tuple[Any, ...]:
-    """
-    Write an index out: a tuple, with slices for an ellipsis.
-
-    :param index: Any index
-    :param ndim: Number of axes
-    :return: One item for each axis that it takes
-    """
+    """Write an index out: a tuple, with slices for an ellipsis."""
     items = index if isinstance(index, tuple) else (index,)
     dots = [place for place, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
@@ -84,12 +66,7 @@ def normalize(index: Any, ndim: int) -> tuple[Any, ...]:
 
 
 def as_index_array(item: Any) -> npt.NDArray[Any] | None:
-    """
-    Take an item as an array of integers, where it is one.
-
-    :param item: Part of an index
-    :return: The integers; None where it is something else
-    """
+    """Take an item as an array of integers, where it is one."""
     if isinstance(item, (list, np.ndarray)):
         array = np.asarray(item)
         if array.dtype.kind in "iu" or (array.size == 0 and array.dtype.kind == "f"):
@@ -100,12 +77,7 @@ def as_index_array(item: Any) -> npt.NDArray[Any] | None:
 
 
 def as_integer(item: Any) -> int | None:
-    """
-    Take an item as one integer, where it is one.
-
-    :param item: Part of an index
-    :return: The integer; None where it is something else
-    """
+    """Take an item as one integer, where it is one."""
     if isinstance(item, (bool, np.bool_, slice, list)) or item is None:
         return None
     try:
@@ -120,11 +92,6 @@ def select(index: Any, cells: Cells, ndim: int) -> Selection:
 
     The usual forms need only the cells. For everything else the first axis is narrowed, and NumPy itself applies the
     whole index to what has been decoded: all its rules hold, at the price of decoding more than is wanted.
-
-    :param index: Any index that NumPy takes
-    :param cells: Cell numbers, in the shape of the leading axes
-    :param ndim: Number of axes in all
-    :return: The selection
     """
     items = normalize(index, ndim)
     lead = cells.ndim
@@ -150,25 +117,12 @@ def select(index: Any, cells: Cells, ndim: int) -> Selection:
 
 
 def is_integers(index: Any) -> bool:
-    """
-    Find out whether an index is an array of integers.
-
-    :param index: Any index
-    :return: Whether it is
-    """
+    """Find out whether an index is an array of integers."""
     return isinstance(index, np.ndarray) and index.dtype.kind in "iu"
 
 
 def usual_cells(index: Any, lead: tuple[int, ...], ndim: int, view: Cells | None) -> Cells | None:
-    """
-    Find the cells of an index of the forms that buffers use, without listing all cells.
-
-    :param index: Any index
-    :param lead: Length of the leading axes
-    :param ndim: Number of axes in all
-    :param view: For a view, its cells
-    :return: The cells; None for another form
-    """
+    """Find the cells of an index of the forms that buffers use, without listing all cells."""
     if isinstance(index, tuple) and len(index) > 2 and all(is_full_slice(item) for item in index[2:]):
         index = index[:2] if len(index) <= ndim else index
     columns = math.prod(lead[1:])
@@ -198,10 +152,5 @@ def usual_cells(index: Any, lead: tuple[int, ...], ndim: int, view: Cells | None
 
 
 def flat(cells: Cells) -> Cells:
-    """
-    Put cells into the form that compiled code takes.
-
-    :param cells: Cells, in any shape
-    :return: The same, one after the other
-    """
+    """Put cells into the form that compiled code takes."""
     return np.ascontiguousarray(cells.reshape(-1), dtype=np.int64)

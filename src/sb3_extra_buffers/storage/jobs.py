@@ -19,8 +19,6 @@ class Job(Generic[Result]):
 
     So it gets done without a helper as well: in a forked child, where threads are gone, or while the interpreter shuts
     down and will not start another. There is nothing to deadlock on, and a signal handler may use jobs at any moment.
-
-    :param work: What to do
     """
 
     def __init__(self, work: Callable[[], Result]) -> None:
@@ -73,11 +71,7 @@ class Job(Generic[Result]):
             raise interrupt
 
     def result(self) -> Result:
-        """
-        Do the work or wait for it.
-
-        :return: What it gave
-        """
+        """Do the work or wait for it."""
         self.run()
         self._wait()
         if self._error is not None:
@@ -86,11 +80,7 @@ class Job(Generic[Result]):
 
 
 class Helper:
-    """
-    A thread that takes jobs, started with the first one.
-
-    :param name: Name of the thread
-    """
+    """A thread that takes jobs, started with the first one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -104,11 +94,7 @@ class Helper:
         self._thread: threading.Thread | None = None
 
     def offer(self, job: Job[Any]) -> None:
-        """
-        Let the thread take a job when it is free.
-
-        :param job: The job; the caller must also call ``result`` or ``settle``
-        """
+        """Let the thread take a job when it is free."""
         self._jobs.put(job)
         if self._thread is None:
             # Two threads that come here together start two helpers, which does no harm.

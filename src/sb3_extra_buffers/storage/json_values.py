@@ -16,13 +16,7 @@ _DTYPE = re.compile(r"[<>|][a-zA-Z][0-9]{1,6}(\[[0-9]{0,4}[a-zA-Z]{1,2}\])?", re
 
 
 def to_json(value: Any, what: str = "the value") -> Any:
-    """
-    Describe a value.
-
-    :param value: None, numbers, strings, lists, tuples, dicts, bytes, and what NumPy has of these
-    :param what: What it is, for the message
-    :return: What JSON can hold
-    """
+    """Describe a value."""
     try:
         return _describe(value, what)
     except RecursionError:
@@ -63,12 +57,7 @@ def _shortened(value: Any) -> str:
 
 
 def from_json(said: Any) -> Any:
-    """
-    Make a value of its description.
-
-    :param said: What ``to_json`` gave; a file may say anything instead
-    :return: The value; ``StorageError`` where this describes none
-    """
+    """Make a value of its description."""
     try:
         return _make(said)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, SyntaxError) as error:
@@ -103,12 +92,7 @@ def _make(said: Any) -> Any:
 
 
 def make_dtype(said: Any) -> np.dtype[Any]:
-    """
-    Make a type of its name.
-
-    :param said: Such as ``"<f4"``
-    :return: A type of plain numbers or characters; ``ValueError`` for anything else
-    """
+    """Make a type of its name."""
     if isinstance(said, str) and _DTYPE.fullmatch(said):  # NumPy would take much else, and have Python parse it
         dtype = np.dtype(said)
         if dtype.kind in _KINDS and dtype.str == said:
@@ -117,12 +101,7 @@ def make_dtype(said: Any) -> np.dtype[Any]:
 
 
 def make_shape(said: Any) -> tuple[int, ...]:
-    """
-    Make a shape of a list.
-
-    :param said: A list of numbers
-    :return: The shape; ``ValueError`` for anything else
-    """
+    """Make a shape of a list."""
     if not isinstance(said, list) or len(said) > 32 or not all(type(size) is int and 0 <= size < 1 << 48 for size in said):
         raise ValueError(f"{said!r} is not a shape")
     return tuple(said)

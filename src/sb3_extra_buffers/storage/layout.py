@@ -43,13 +43,7 @@ class FrameLayout:
 
     @classmethod
     def whole(cls, obs_shape: tuple[int, ...], itemsize: int) -> FrameLayout:
-        """
-        The layout without a stack: the observation is the frame.
-
-        :param obs_shape: Shape of one observation
-        :param itemsize: Bytes an element
-        :return: The layout
-        """
+        """The layout without a stack: the observation is the frame."""
         return cls(obs_shape, itemsize, 0, obs_shape[0])
 
     @cached_property
@@ -122,44 +116,23 @@ class FrameLayout:
         return self.outer == 1 and 2 <= self.group <= 4 and len(self.obs_shape) >= 3
 
     def is_turned(self, obs: npt.NDArray[Any]) -> bool:
-        """
-        Find out whether a batch has these strides; those of a single observation do not depend on how many there are.
-
-        :param obs: ``(n, *obs_shape)``
-        :return: Whether it has
-        """
+        """Find out whether a batch has these strides; those of a single observation do not depend on how many there are."""
         wanted = self.turned_strides
         return obs.strides == wanted or (wanted is not None and len(obs) == 1 and obs.strides[1:] == wanted[1:])
 
     def split(self, obs: ByteArray) -> ByteArray:
-        """
-        Cut observations into frames.
-
-        :param obs: ``(n, obs_bytes)``, each row in C order
-        :return: ``(n, depth, frame_bytes)``
-        """
+        """Cut observations into frames."""
         parts = obs.reshape(len(obs), self.outer, self.depth, self.part_bytes)
         return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(len(obs), self.depth, self.frame_bytes)
 
     def join(self, frames: ByteArray, out: ByteArray) -> None:
-        """
-        Put frames together again.
-
-        :param frames: ``(n, depth, frame_bytes)``
-        :param out: ``(n, obs_bytes)``, filled
-        """
+        """Put frames together again."""
         parts = frames.reshape(len(frames), self.depth, self.outer, self.part_bytes)
         out.reshape(len(out), self.outer, self.depth, self.part_bytes)[...] = parts.swapaxes(1, 2)
 
 
 def candidates(obs_shape: tuple[int, ...], itemsize: int) -> Iterator[FrameLayout]:
-    """
-    List the ways in which an observation may be a stack, deepest first.
-
-    :param obs_shape: Shape of one observation
-    :param itemsize: Bytes an element
-    :return: Layouts of depth two and more
-    """
+    """List the ways in which an observation may be a stack, deepest first."""
     for axis in sorted({0, len(obs_shape) - 1}):
         length = obs_shape[axis]
         for group in range(1, length // 2 + 1):
@@ -176,10 +149,6 @@ def memory_order(obs: npt.NDArray[Any], layout: FrameLayout) -> tuple[ByteArray,
 
     Channel-first views of channel-last memory are what ``VecTransposeImage`` hands out: reading them in C order would
     cost a strided copy of everything, although only the newest frame is of interest.
-
-    :param obs: ``(n, *obs_shape)``
-    :param layout: The layout
-    :return: The bytes, and whether the stack's axis is the last in memory while it is the first in ``obs``
     """
     flags = obs.flags
     turned = not flags.c_contiguous and layout.is_turned(obs)
@@ -191,14 +160,7 @@ def memory_order(obs: npt.NDArray[Any], layout: FrameLayout) -> tuple[ByteArray,
 
 
 def c_order(memory: ByteArray, turned: bool, layout: FrameLayout) -> ByteArray:
-    """
-    Bring bytes in memory order to C order.
-
-    :param memory: ``(n, obs_bytes)``, what ``memory_order`` gave
-    :param turned: Likewise
-    :param layout: The layout
-    :return: ``(n, obs_bytes)`` in C order
-    """
+    """Bring bytes in memory order to C order."""
     if not turned:
         return memory
     pixels = memory.reshape(len(memory), -1, layout.length, layout.itemsize)

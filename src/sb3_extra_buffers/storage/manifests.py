@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sb3_extra_buffers.storage._core import checksum
-from sb3_extra_buffers.storage.errors import StorageError
+from sb3_extra_buffers.storage.errors import OtherFormatError, StorageError
 
-FORMAT = 1
+FORMAT = 2
 """Version of the directory; chunks have their own."""
 MANIFEST = "manifest.json"
 
@@ -36,25 +36,14 @@ class Part(NamedTuple):
 
 
 def pack_manifest(body: Mapping[str, Any]) -> bytes:
-    """
-    Write a manifest.
-
-    :param body: What it says, as JSON can hold it
-    :return: JSON, whose last member is the checksum of all before it
-    """
+    """Write a manifest."""
     said = {"magic": _MAGIC, "format": FORMAT, **body}
     text = json.dumps(said, separators=(",", ":"), allow_nan=False).encode()[:-1]
     return text + b',"checksum":"%08x"}\n' % checksum(text)
 
 
 def unpack_manifest(data: bytes, where: str) -> dict[str, Any]:
-    """
-    Read a manifest.
-
-    :param data: Its bytes
-    :param where: Where they are from, for the message
-    :return: What it says; magic, version and checksum are right, the rest may be anything
-    """
+    """Read a manifest."""
     if b'"magic":"%s"' % _MAGIC.encode() not in data[:64]:
         raise NotAManifestError(
             f"{where} is not the manifest of a saved buffer, or is damaged; load another copy of the directory"
@@ -67,9 +56,11 @@ def unpack_manifest(data: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{where} is damaged: {error}; load another copy of the directory") from error
     if said.get("format") != FORMAT:
-        raise StorageError(
+        is_old = said.get("format") in range(FORMAT)
+        raise OtherFormatError(
             f"{where} was written by version {said.get('version')} of sb3-extra-buffers, in format {said.get('format')}; this "
-            f"version reads format {FORMAT}: install a newer one"
+            f"version reads format {FORMAT}: "
+            + ("use the version that wrote it, or save the buffer again" if is_old else "install a newer one")
         )
     return dict(said)
 
@@ -86,13 +77,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def check_parts(body: Mapping[str, Any], where: str) -> dict[str, Part]:
-    """
-    Find out where everything is: names lead nowhere but into the directory, and numbers are numbers.
-
-    :param body: What a manifest says
-    :param where: Where it is from, for the message
-    :return: The parts by name
-    """
+    """Find out where everything is: names lead nowhere but into the directory, and numbers are numbers."""
     packs, parts, found = body.get("packs"), body.get("parts"), {}
     if isinstance(packs, list) and isinstance(parts, dict) and all(is_pack(pack) for pack in packs):
         for name, numbers in parts.items():
@@ -119,10 +104,5 @@ def _overlap(parts: Iterable[Part]) -> bool:
 
 
 def is_pack(name: Any) -> bool:
-    """
-    Tell packs from other files.
-
-    :param name: Of a file
-    :return: Whether a pack may have it
-    """
+    """Tell packs from other files."""
     return isinstance(name, str) and _PACK.fullmatch(name) is not None

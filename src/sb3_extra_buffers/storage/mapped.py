@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb3_extra_buffers.storage._core import BLOCK_ROWS, Pieces
+from sb3_extra_buffers.storage._core import Pieces
 from sb3_extra_buffers.storage.directory import DamagedFileError, SavedDirectory
 from sb3_extra_buffers.storage.errors import StorageError
-from sb3_extra_buffers.storage.frame_files import check_chunk, empty_frames, load_chunk
+from sb3_extra_buffers.storage.frame_files import SavedSpans, empty_frames
+from sb3_extra_buffers.storage.frames import is_shared
 from sb3_extra_buffers.storage.json_values import make_dtype, make_shape
 from sb3_extra_buffers.storage.locks import StoreLock
 
@@ -20,79 +21,45 @@ Integers = npt.NDArray[np.int64]
 
 
 class MappedFrames:
-    """
-    A column of frames. A chunk is checked and taken over when one of its rows is needed.
-
-    :param said: The description
-    :param saved: Where it is; all packs are mapped
-    :param lock: The lock of the column
-    """
+    """A column of frames. A chunk is checked and taken over when one of its rows is needed."""
 
     def __init__(self, said: Any, saved: SavedDirectory, lock: StoreLock) -> None:
         try:
             self.frames = empty_frames(said, None, lock)
-            chunks = [(*check_chunk(part, self.frames), False) for part in said["chunks"]]
-            if said["open"] is not None:
-                chunks.append((*check_chunk(said["open"], self.frames), True))
+            self._spans = SavedSpans(said, self.frames, saved)
         except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
             raise StorageError(f"{saved.path} is damaged: {error}; load another copy of the directory") from error
-        self._saved = saved
-        # Where a ring has begun another lap, new chunks hold rows that older ones have, too. Those that overlap are taken over
-        # together, in the order in which they were written.
-        places = sorted(range(len(chunks)), key=lambda place: chunks[place][1])
-        groups: list[list[int]] = []
-        firsts: list[int] = []
-        stop = 0
-        for place in places:
-            _, first, rows, _ = chunks[place]
-            if not groups or first >= stop:
-                groups.append([])
-                firsts.append(first)
-            groups[-1].append(place)
-            stop = max(stop, -(-(first + rows) // BLOCK_ROWS) * BLOCK_ROWS)
-        self._groups = [[chunks[place] for place in sorted(group)] for group in groups]
-        self._firsts = np.array(firsts, np.int64)
-        self._is_missing = np.ones(len(groups), np.bool_)
-        self._n_missing = len(groups)
+        self._firsts = np.array([first for _, _, first, _ in self._spans.places], np.int64)
+        self._is_missing = np.ones(len(self._firsts), np.bool_)
+        self._n_missing = len(self._firsts)
 
     def need(self, rows: Integers) -> None:
-        """
-        Have rows that can be read from ``frames``.
-
-        :param rows: Their numbers
-        """
+        """Have rows that can be read from ``frames``."""
         if not self._n_missing:
             return
-        wanted = np.zeros(len(self._groups), np.bool_)
+        wanted = np.zeros(len(self._firsts), np.bool_)
         place = np.searchsorted(self._firsts, rows, "right") - 1
         wanted[place[place >= 0]] = True
-        for group in np.flatnonzero(wanted & self._is_missing).tolist():
-            self._take(group)
+        for span in np.flatnonzero(wanted & self._is_missing).tolist():
+            self._take(span)
 
     def need_all(self) -> None:
         """Have all rows."""
-        for group in np.flatnonzero(self._is_missing).tolist():
-            self._take(group)
+        for span in np.flatnonzero(self._is_missing).tolist():
+            self._take(span)
 
-    def _take(self, group: int) -> None:
+    def _take(self, span: int) -> None:
         with self.frames.lock:
-            if not self._is_missing[group]:  # another thread was faster
-                return
-            for name, first, rows, is_open in self._groups[group]:
-                load_chunk(self.frames.resume if is_open else self.frames.adopt, self._saved, name, first, rows, False)
-            self._is_missing[group] = False
-            self._n_missing -= 1
+            for number in (span + 1, span, span - 1):  # two that share a row together, the later one first
+                is_wanted = number == span or is_shared(self._spans.places, min(span, number))
+                if is_wanted and self._is_missing[number]:  # else another thread was faster
+                    self._spans.take(number)
+                    self._is_missing[number] = False
+                    self._n_missing -= 1
 
 
 class MappedRows:
-    """
-    Plain columns that were saved together. A piece of them is checked when one of its rows is needed.
-
-    :param said: The description
-    :param expected: Of each column, by name, its type and the shape of one row
-    :param saved: Where they are; all packs are mapped
-    :param lock: Held while a piece is taken over
-    """
+    """Plain columns that were saved together. A piece of them is checked when one of its rows is needed."""
 
     def __init__(
         self,
@@ -127,14 +94,7 @@ class MappedRows:
         self._n_missing = self._pieces.n_pieces
 
     def read(self, name: str, rows: Integers, envs: Integers) -> Array:
-        """
-        Read cells of a column.
-
-        :param name: Its name
-        :param rows: Their rows
-        :param envs: Their environments
-        :return: An array of as many cells
-        """
+        """Read cells of a column."""
         if self._n_missing:
             wanted = np.unique(rows // self._piece_rows)
             for piece in wanted[self._is_missing[wanted]].tolist():

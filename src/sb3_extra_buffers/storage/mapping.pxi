@@ -12,9 +12,6 @@ cdef class Mapping:
     The bytes of a file, which the system reads when they are needed; mapped until nobody refers to it.
 
     Unlike ``mmap.mmap``, it keeps no handle: a buffer may consist of thousands of files.
-
-    :param file: An open file; it may be closed after that
-    :param size: How many bytes; the file must have so many for as long as it is mapped
     """
 
     cdef const uint8_t *_bytes
@@ -40,12 +37,7 @@ cdef class Mapping:
         return <Py_ssize_t>self._size
 
     def will_need(self, Py_ssize_t first, Py_ssize_t size):
-        """
-        Have some of it read from disk, without waiting for it.
-
-        :param first: From which byte on
-        :param size: How many bytes
-        """
+        """Have some of it read from disk, without waiting for it."""
         if first < 0 or size < 0 or first > <Py_ssize_t>self._size or size > <Py_ssize_t>self._size - first:
             raise IndexError(f"there are no {size} bytes from {first} on in {self._size}")
         with nogil:

@@ -14,8 +14,6 @@ class PackedMasks:
     Looks like a float32 ndarray of ones and zeros of shape ``(*leading axes, actions)``; each takes one bit.
 
     All ones at first. Reading gives new ndarrays; ``swapaxes`` and ``reshape`` are for the leading axes.
-
-    :param shape: The shape
     """
 
     # Not a ufunc operand: NumPy calls __array__.
@@ -60,12 +58,7 @@ class PackedMasks:
         self.bits[index] = self.pack(masks)
 
     def pack(self, masks: Any) -> npt.NDArray[np.uint8]:
-        """
-        Bring masks into the form in which they are stored.
-
-        :param masks: Ones and zeros; the last axis is actions
-        :return: Eight to a byte
-        """
+        """Bring masks into the form in which they are stored."""
         masks = np.asarray(masks)
         bits = masks != 0
         if masks.dtype != np.bool_ and not np.array_equal(masks, bits):
@@ -81,24 +74,13 @@ class PackedMasks:
         return other
 
     def swapaxes(self, axis1: int, axis2: int) -> PackedMasks:
-        """
-        Swap two leading axes.
-
-        :param axis1: One
-        :param axis2: The other
-        :return: The same masks in another order
-        """
+        """Swap two leading axes."""
         if self.bits.ndim - 1 in (axis1 % self.bits.ndim, axis2 % self.bits.ndim):
             raise ValueError("only leading axes can be swapped; use np.asarray(masks) to unpack all of it first")
         return self._with_bits(self.bits.swapaxes(axis1, axis2))
 
     def reshape(self, *shape: int) -> PackedMasks:
-        """
-        Give the leading axes another shape.
-
-        :param shape: New shape, the last axis included
-        :return: The same masks in another shape
-        """
+        """Give the leading axes another shape."""
         if shape[-1] != self._width:
             raise ValueError(f"only the leading axes can be reshaped, the last one stays {self._width}")
         return self._with_bits(self.bits.reshape(*shape[:-1], self.bits.shape[-1]))

@@ -29,11 +29,7 @@ _DENSE_LEVEL = 3
 
 
 def fallback_method() -> str:
-    """
-    Choose the codec for frames that no reference helps.
-
-    :return: The method that makes such frames smallest at an acceptable speed, of those installed
-    """
+    """Choose the codec for frames that no reference helps."""
     if has_zstd():
         return "zstd/1"
     return "igzip/1" if has_igzip() else "gzip/1"
@@ -49,12 +45,7 @@ def default_method() -> str:
 
 
 def parse_any_method(method: str) -> MethodSpec:
-    """
-    Split a method string into name and level: ``parse_method``, but ``delta`` alone or before any codec is known, too.
-
-    :param method: The string, for example ``"zstd-5"``, ``"delta"`` or ``"delta-gzip/5"``
-    :return: Name and level
-    """
+    """Split a method string into name and level: ``parse_method``, but ``delta`` alone or before any codec is known, too."""
     if isinstance(method, str) and method.startswith(_BEHIND):
         behind = parse_method(method[len(_BEHIND) :])
         return MethodSpec(_BEHIND + behind.name, behind.level)
@@ -62,12 +53,7 @@ def parse_any_method(method: str) -> MethodSpec:
 
 
 def is_reference_method(method: str) -> bool:
-    """
-    Find out whether a method codes frames against earlier ones.
-
-    :param method: The string
-    :return: Whether it is ``delta``, alone or before a codec
-    """
+    """Find out whether a method codes frames against earlier ones."""
     return method == DELTA or method.startswith(_BEHIND)
 
 
@@ -107,7 +93,7 @@ class CoderSpec:
 
     def check(self) -> None:
         """Raise at once what making a coder would raise later."""
-        self.codecs()
+        self.__dict__["_checked"] = self._make_codecs()  # for the first column: what is missing is warned of once
 
     @property
     def references(self) -> bool:
@@ -127,6 +113,9 @@ class CoderSpec:
 
         :return: The one for single frames, and the one behind references, over whole groups
         """
+        return self.__dict__.pop("_checked", None) or self._make_codecs()
+
+    def _make_codecs(self) -> tuple[Codec, Codec | None]:
         name, level = parse_any_method(self.method)
         if not is_reference_method(name):
             return self._codec(self.method, self.compression_kwargs), None
@@ -134,8 +123,8 @@ class CoderSpec:
         plain = make_codec(options.pop("fallback", self.fallback), self.elem_type, self.runs_type)
         if name == DELTA:
             if level is not None or options:
-                given = [*(["a level"] if level is not None else []), *options]
-                raise ValueError(f"{name!r} takes no {', '.join(given)}; its only option is 'fallback', a method name")
+                given = [*(["level"] if level is not None else []), *options]
+                raise ValueError(f"{name!r} takes no {', no '.join(given)}; its only option is 'fallback', a method name")
             return plain, None
         if name == DENSE and level is None and "compresslevel" not in options:
             level = _DENSE_LEVEL
@@ -147,15 +136,7 @@ class CoderSpec:
 
 
 def restore_spec(method: str, elem_type: str, runs_type: str, *rest: Any) -> CoderSpec:
-    """
-    Make a choice again that was pickled.
-
-    :param method: Method string
-    :param elem_type: Type of the elements
-    :param runs_type: Type of run lengths
-    :param rest: What else there is to it
-    :return: The choice
-    """
+    """Make a choice again that was pickled."""
     return CoderSpec(method, np.dtype(elem_type), np.dtype(runs_type), *rest)
 
 

@@ -9,12 +9,7 @@ import numpy as np
 
 
 def can_pack(value: Any) -> bool:
-    """
-    Find out whether a value can be packed.
-
-    :param value: Anything
-    :return: Whether it is an array, a number or a type of NumPy's that a short text describes
-    """
+    """Find out whether a value can be packed."""
     if type(value) is not np.ndarray and not isinstance(value, (np.generic, np.dtype)):
         return False
     dtype = value if isinstance(value, np.dtype) else value.dtype
@@ -22,12 +17,7 @@ def can_pack(value: Any) -> bool:
 
 
 class Packed:
-    """
-    A value of NumPy's; pickled or copied, it is that value.
-
-    :param value: The value, one that can be packed
-    :param parts: Its elements, if these are objects
-    """
+    """A value of NumPy's; pickled or copied, it is that value."""
 
     __slots__ = ("_parts", "_value")
 
@@ -49,15 +39,7 @@ class Packed:
 
 
 def restore_array(dtype: str, shape: tuple[int, ...] | None, order: Any, data: Any) -> Any:
-    """
-    Make an array, or a number, of what was packed.
-
-    :param dtype: Type of its elements
-    :param shape: Its shape; None for a number
-    :param order: ``"C"`` or ``"F"``: how elements follow each other
-    :param data: Its bytes, or a list of its elements, if these are objects
-    :return: The array
-    """
+    """Make an array, or a number, of what was packed."""
     if isinstance(data, list):
         array = np.empty(len(data), dtype=object)
         for place, part in enumerate(data):

@@ -3,11 +3,6 @@
 cdef class Pieces:
     """
     Columns of plain numbers, cut into pieces of some rows each. A piece holds its rows of the first column, then of the second, ….
-
-    :param rows: Number of rows
-    :param piece_rows: How many of them a piece has; the last one may have fewer
-    :param n_envs: Number of environments
-    :param cell_bytes: Of each column, the bytes of one row of one environment
     """
 
     cdef object _starts  # addresses, of all pieces of the first column, then of the second, …
@@ -29,12 +24,7 @@ cdef class Pieces:
         self._held = [None] * self.n_pieces
 
     def put(self, Py_ssize_t piece, data not None):
-        """
-        Say where a piece is.
-
-        :param piece: Its number
-        :param data: Memory that nobody writes to; it is kept
-        """
+        """Say where a piece is."""
         cdef Py_ssize_t column, rows, at = 0
         if not 0 <= piece < self.n_pieces:
             raise IndexError(f"there is no piece {piece} of {self.n_pieces}")
@@ -48,14 +38,7 @@ cdef class Pieces:
             at += rows * self._n_envs * <Py_ssize_t>self._cells[column]
 
     def gather(self, Py_ssize_t column, rows, envs, out not None):
-        """
-        Read cells of a column.
-
-        :param column: Its number
-        :param rows: ``(m,)`` of int64, in pieces that have been put
-        :param envs: ``(m,)`` of int64
-        :param out: ``m`` cells, C-contiguous; filled
-        """
+        """Read cells of a column."""
         cdef Reading reading = Reading.__new__(Reading)
         cdef Py_ssize_t count = _take_cells(reading, rows, envs), k, cell
         if not 0 <= column < len(self._cells):

@@ -45,13 +45,7 @@ class OutputPool:
         self._slabs: list[npt.NDArray[np.uint8]] = []  # in the order in which they were last handed out
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """
-        Give out an array with arbitrary contents.
-
-        :param shape: Its shape
-        :param dtype: Its type
-        :return: A C-contiguous array that nobody else has; its memory comes back when the last view of it is gone
-        """
+        """Give out an array with arbitrary contents."""
         size = math.prod(shape) * dtype.itemsize
         if not MIN_BYTES <= size <= MAX_BYTES:
             return np.empty(shape, dtype=dtype)

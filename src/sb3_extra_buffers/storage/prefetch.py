@@ -16,9 +16,6 @@ def prefetched(batches: Iterator[Any]) -> Generator[Any, None, None]:
 
     The first item is made by the caller's own thread: that is when SB3 draws the permutation, and random numbers must
     be drawn in the same order as without a thread.
-
-    :param batches: Minibatches
-    :return: The same, in the same order
     """
     end = object()
     batch = next(batches, end)

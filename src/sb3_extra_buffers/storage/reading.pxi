@@ -40,11 +40,7 @@ cdef class Reading:
         self._pending, self._arrays = [], ()
 
     def finish(self):
-        """
-        Decode. One thread does it, once.
-
-        :return: What is wanted, in that order
-        """
+        """Decode. One thread does it, once."""
         cdef int threads
         # The thread that takes the list has it alone: nothing is decoded twice, or by two threads.
         pending, self._pending = self._pending, None

@@ -25,16 +25,7 @@ _INFO_BYTES = 64  # what is reckoned for a dict
 
 
 class RowPieces:
-    """
-    Arrays that are written together, cut into pieces to be saved.
-
-    :param name: Their name
-    :param arrays: By name; all have the same number of rows, and those of objects are alone
-    :param used: How many rows count
-    :param copies: Whether pieces are copied now; else the arrays must not change until they are put
-    :param before: What was put before, of the same arrays
-    :param changed: Rows that have changed since, as ranges; None for all
-    """
+    """Arrays that are written together, cut into pieces to be saved."""
 
     def __init__(
         self,
@@ -71,12 +62,7 @@ class RowPieces:
         return b"".join([part.tobytes() for part in parts])
 
     def put(self, files: Replacement) -> dict[str, Any]:
-        """
-        Save them.
-
-        :param files: Where to
-        :return: A description, as JSON can hold it
-        """
+        """Save them."""
         for first in self._firsts:
             piece = self._pieces.pop(first)
             if isinstance(piece, str):
@@ -97,14 +83,7 @@ def _describe(arrays: Mapping[str, Array]) -> list[Any]:
 
 
 def load_rows(said: Any, arrays: Mapping[str, Array], saved: SavedDirectory, lost: list[tuple[int, int]] | None) -> None:
-    """
-    Fill arrays with what was saved of them.
-
-    :param said: The description
-    :param arrays: The arrays, which have the right types and shapes
-    :param saved: Where from
-    :param lost: Gets the rows of pieces that are damaged; None if that is an error
-    """
+    """Fill arrays with what was saved of them."""
     rows = len(next(iter(arrays.values())))
     try:
         members = _describe(arrays)

@@ -19,11 +19,7 @@ Facts = tuple[str, str, Sequence[Any]]
 
 
 class FrozenObject:
-    """
-    What an object of ours was; pickled or copied, it is that object.
-
-    :param cls: Its class
-    """
+    """What an object of ours was; pickled or copied, it is that object."""
 
     __slots__ = ("_cls", "state")
 
@@ -47,50 +43,23 @@ class Snapshots:
     """
 
     def is_ours(self, cls: type) -> bool:
-        """
-        Tell whether objects are what they hold, and may be taken apart.
-
-        :param cls: Their class
-        :return: Whether it is one of this package, or made of one
-        """
+        """Tell whether objects are what they hold, and may be taken apart."""
         return any(parent.__module__.startswith("sb3_extra_buffers.") for parent in cls.__mro__)
 
     def is_packed(self, cls: type) -> bool:
-        """
-        Tell whether objects of others are taken apart when they are pickled, so that arrays in them are packed.
-
-        :param cls: Their class
-        :return: Whether they are
-        """
+        """Tell whether objects of others are taken apart when they are pickled, so that arrays in them are packed."""
         return False
 
     def copy_of_others(self, value: Any) -> Any:
-        """
-        Copy an object of others that a buffer may change.
-
-        :param value: Any object that is not ours
-        :return: The copy, or the object itself
-        """
+        """Copy an object of others that a buffer may change."""
         return value
 
     def facts_of_others(self, value: Any) -> Facts | None:
-        """
-        Find the data in an object of others.
-
-        :param value: Any object that is not ours
-        :return: Its data; None if that is not known
-        """
+        """Find the data in an object of others."""
         return None
 
     def freeze(self, value: Any, packs: bool = False, known: dict[int, tuple[Any, Any]] | None = None) -> Any:
-        """
-        Copy what a buffer may change; what belongs to others stays what it is.
-
-        :param value: Anything
-        :param packs: Whether it is a copy already, and is brought into the form in which it is pickled
-        :param known: What has been copied, by identity: what was one object stays one
-        :return: The copy
-        """
+        """Copy what a buffer may change; what belongs to others stays what it is."""
         known = {} if known is None else known
         if id(value) in known:
             return known[id(value)][1]
@@ -128,12 +97,7 @@ class Snapshots:
         return copied
 
     def checksum_of(self, value: Any) -> int:
-        """
-        Compute a checksum of all that is data.
-
-        :param value: Anything
-        :return: The same for what comes back from a file as for what was saved, whatever versions others have
-        """
+        """Compute a checksum of all that is data."""
         parts: list[str] = []
         self._collect(value, parts, set())
         return checksum("".join(parts).encode(errors="surrogatepass"))

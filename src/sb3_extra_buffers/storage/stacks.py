@@ -20,12 +20,7 @@ _PATIENCE = 16
 
 
 def is_padded(frames: ByteArray) -> bool:
-    """
-    Find out whether an observation looks like the first of an episode: what is older than the newest frame was made up.
-
-    :param frames: ``(depth, ...)``, oldest first
-    :return: Whether all but the newest are zeros, or all are the same
-    """
+    """Find out whether an observation looks like the first of an episode: what is older than the newest frame was made up."""
     return not frames[:-1].any() or bool((frames[:-1] == frames[-1]).all())
 
 
@@ -48,12 +43,7 @@ class _Evidence:
     looks: int = 0
 
     def weigh(self, before: ByteArray, after: ByteArray) -> None:
-        """
-        Take note of observations and what followed them.
-
-        :param before: ``(n, obs_bytes)``, in C order
-        :param after: Likewise; each is another than before
-        """
+        """Take note of observations and what followed them."""
         old, new = self._frames(before), self._frames(after)
         fits = (new[:, 0] == old[:, 1]).all(axis=(1, 2))  # nearly every wrong guess ends here
         fits[fits] = (new[fits, :-1] == old[fits, 1:]).all(axis=(1, 2, 3))
@@ -91,9 +81,6 @@ class StackSearch:
     at every step but for resets, all its frames move, and something new comes in at its end. So frames that were seen to
     move are counted, an observation that does not follow costs as much as one that does and all of whose frames move,
     and nothing counts before new frames have come in at several steps.
-
-    :param obs_shape: Shape of one observation
-    :param itemsize: Bytes an element
     """
 
     def __init__(self, obs_shape: tuple[int, ...], itemsize: int) -> None:
@@ -101,13 +88,7 @@ class StackSearch:
         self.looks_in_a_row = 0
 
     def look(self, before: ByteArray, after: ByteArray) -> FrameLayout | None:
-        """
-        Look for a stack in consecutive observations.
-
-        :param before: ``(n, obs_bytes)``, in C order
-        :param after: What followed, likewise
-        :return: The deepest layout for which there is enough evidence by now, if there is one
-        """
+        """Look for a stack in consecutive observations."""
         changed = (before != after).any(axis=1)
         if changed.any():
             for evidence in self.evidence:
@@ -118,9 +99,6 @@ class StackSearch:
         """
         Say when to look again: at each of the first writes, then ever more rarely, but for some time again at each
         where there is something to be found.
-
-        :param writes: Writes up to now
-        :return: At which write; 0 for never
         """
         if not self.evidence or writes >= _LAST_LOOK:
             return 0
@@ -132,11 +110,7 @@ class StackSearch:
         return 1 << writes.bit_length()
 
     def reject(self, layout: FrameLayout) -> None:
-        """
-        Begin anew, without a layout that has proved wrong: so there is an end to changing it.
-
-        :param layout: The layout
-        """
+        """Begin anew, without a layout that has proved wrong: so there is an end to changing it."""
         self.evidence = [_Evidence(other.layout) for other in self.evidence if other.layout != layout]
         self.looks_in_a_row = 0
 
@@ -149,9 +123,6 @@ class Doubt:
     one by one, and stored by themselves. A few among many are nothing; each is made up for by ``_STRAY_COST`` observations.
     Going back to whole observations means storing again what is held, so that is done once strays have cost as much. At
     worst, time is spent twice, then, however large the buffer is.
-
-    :param layout: The layout
-    :param n_streams: Number of streams
     """
 
     def __init__(self, layout: FrameLayout, n_streams: int) -> None:
@@ -161,22 +132,13 @@ class Doubt:
         self.writes = 0
 
     def note_stray(self, writes: int) -> None:
-        """
-        Count a stray.
-
-        :param writes: Writes of one observation of each stream up to now
-        """
+        """Count a stray."""
         made_up = (writes - self.writes) * self.n_streams // _STRAY_COST
         self.strays = max(self.strays - made_up, 0) + 1
         if made_up:
             self.writes = writes
 
     def is_too_great(self, held: int) -> bool:
-        """
-        Decide whether to give the layout up.
-
-        :param held: Observations that are held
-        :return: Whether its strays have cost more than that would
-        """
+        """Decide whether to give the layout up."""
         # All streams may begin an episode at the same time.
         return self.layout.depth > 1 and self.strays > _PATIENCE + 2 * self.n_streams + held // self.layout.depth

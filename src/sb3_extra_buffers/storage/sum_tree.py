@@ -19,8 +19,6 @@ class SumTree:
 
     Every inner node is the sum of its two children as they are now, so the tree depends on its leaves alone, however
     often they changed.
-
-    :param n_leaves: Number of leaves; all are 0 at first
     """
 
     def __init__(self, n_leaves: int) -> None:
@@ -48,12 +46,7 @@ class SumTree:
         return view
 
     def set(self, leaves: npt.ArrayLike, values: npt.ArrayLike) -> None:
-        """
-        Change leaves.
-
-        :param leaves: Their numbers; of one that is named twice, the last value counts
-        :param values: Their new values, finite and not negative; one number for all is allowed
-        """
+        """Change leaves."""
         numbers: Integers = np.ascontiguousarray(leaves, dtype=np.int64).ravel()
         amounts: Floats = np.asarray(values, dtype=np.float64).ravel()
         if amounts.size != numbers.size:
@@ -67,12 +60,7 @@ class SumTree:
         set_leaves(self._sums, numbers, np.ascontiguousarray(amounts))
 
     def find(self, targets: npt.ArrayLike) -> Integers:
-        """
-        Find the leaves in which prefix sums fall.
-
-        :param targets: Prefix sums, from 0 to below ``total``
-        :return: For each the leaf i with ``sum(leaves[:i]) <= target < sum(leaves[: i + 1])``; never one that is 0
-        """
+        """Find the leaves in which prefix sums fall."""
         if self.total <= 0:
             raise ValueError("all leaves are 0: there is nothing to find")
         wanted: Floats = np.ascontiguousarray(targets, dtype=np.float64).ravel()
@@ -81,12 +69,7 @@ class SumTree:
         return found
 
     def sample(self, size: int) -> Integers:
-        """
-        Draw leaves in proportion to their values with NumPy's global generator, one from each of ``size`` equal ranges.
-
-        :param size: How many
-        :return: Their numbers
-        """
+        """Draw leaves in proportion to their values with NumPy's global generator, one from each of ``size`` equal ranges."""
         return self.find((np.arange(size) + np.random.random_sample(size)) * (self.total / size))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,13 +15,7 @@ cdef enum:
 
 
 cdef class PlainColumn:
-    """
-    A column of numbers that is kept as it is: an ndarray whose first axis is rows.
-
-    :param array: The array; it is used, not copied. To be read, its second axis must be environments
-    :param reshapes: Whether values may come in another shape, with as many elements
-    :param accept: What brings values into the form in which they are stored, or refuses them; None where NumPy does that
-    """
+    """A column of numbers that is kept as it is: an ndarray whose first axis is rows."""
 
     cdef readonly cnp.ndarray array
     cdef readonly bint reshapes
@@ -36,11 +30,7 @@ cdef class PlainColumn:
         self.set_array(array)
 
     def set_array(self, cnp.ndarray array not None):
-        """
-        Use another array.
-
-        :param array: An array of the same shape, C-contiguous
-        """
+        """Use another array."""
         if array.ndim < 2 or array.dtype.hasobject or not cnp.PyArray_ISCARRAY(array):
             raise ValueError(
                 "a column must be a writable C-contiguous array of numbers with an axis of rows and one of environments, "
@@ -152,13 +142,6 @@ cdef class Table:
     A row is written wholly or not at all, and seen only then. Values come in the order of the columns; a column of frames with two
     views takes two. What a table says of itself is in a dict: ``pos``, the row that comes next, ``full``, whether all rows are
     written, and plain columns by name. A buffer hands over its own attributes for that, so what they are is what the table uses.
-
-    :param columns: ``FrameColumn`` and ``PlainColumn``, all of the same numbers of rows and environments
-    :param rows: Number of rows
-    :param n_envs: Number of environments
-    :param lock: A ``StoreLock``, that of the columns of frames
-    :param wraps: Whether the row after the last is the first again; else the table is full then
-    :param names: Names of the plain columns in the dict; None for a column that is not in it
     """
 
     cdef readonly Py_ssize_t rows, n_envs, n_values
@@ -202,12 +185,7 @@ cdef class Table:
         return 0
 
     def append(self, tuple values, dict attributes=None):
-        """
-        Write a row and go on to the next one.
-
-        :param values: What is in it, one value for each column, two for frames with two views
-        :param attributes: See above
-        """
+        """Write a row and go on to the next one."""
         cdef Py_ssize_t at = 0, row
         cdef FrameColumn frames
         cdef ft_part parts[2]
@@ -303,15 +281,7 @@ cdef class Table:
         return 0
 
     def begin_read(self, rows, envs, tuple wanted=None, dict attributes=None):
-        """
-        Find what is to be read. Plain columns are read at once, frames when ``finish`` of what is returned is called.
-
-        :param rows: ``(m,)`` of int64
-        :param envs: ``(m,)`` of int64
-        :param wanted: Which values, by their numbers in a row, each once; None for all
-        :param attributes: See above
-        :return: What gives an array for each value that is wanted, in that order
-        """
+        """Find what is to be read. Plain columns are read at once, frames when ``finish`` of what is returned is called."""
         cdef Reading reading = Reading.__new__(Reading)
         cdef Py_ssize_t count = _take_cells(reading, rows, envs), at = 0, place = 0, view
         cdef uint8_t *outputs[FT_MAX_VIEWS]
@@ -365,13 +335,7 @@ cdef class Table:
         return reading
 
     def clear(self, dict attributes=None, dict replaced=None):
-        """
-        Forget all rows, in one step.
-
-        :param attributes: See above
-        :param replaced: What is put into that dict at the same time, such as new arrays for all columns that have a name; by
-            default, those are set to zeros, as all others are
-        """
+        """Forget all rows, in one step."""
         self._begin_change()
         try:
             attributes = self.attributes if attributes is None else attributes

@@ -21,12 +21,7 @@ WRITE_AHEAD = FT_WRITE_AHEAD
 
 
 def use_kernels(str name):
-    """
-    Choose the instructions that the core uses, for the whole process.
-
-    :param name: ``"baseline"`` or ``"avx2"``; ``""`` for the best that this processor has
-    :return: The name of those in use before
-    """
+    """Choose the instructions that the core uses, for the whole process."""
     global ft_active
     cdef bytes before = ft_active.name
     cdef const ft_kernels *chosen = ft_find_kernels(name.encode()) if name else ft_find_best_kernels()
@@ -37,29 +32,13 @@ def use_kernels(str name):
 
 
 def refuse_allocation(int64_t after):
-    """
-    Have one allocation of this thread in C fail.
-
-    :param after: After how many others; -1 for none
-    :return: After how many others one was still to fail; -1 where none was
-    """
+    """Have one allocation of this thread in C fail."""
     return ft_refuse_allocation(after)
 
 
 def encode_patch(const uint8_t[::1] before, const uint8_t[::1] now, size_t row, uint8_t[::1] out, size_t pos, size_t stop,
                  uint32_t row_above=0):
-    """
-    Write the patch that makes a frame of another.
-
-    :param before: The reference
-    :param now: The frame
-    :param row: Bytes of a row; 0 for none
-    :param out: Where to
-    :param pos: From where in ``out``
-    :param stop: Up to where
-    :param row_above: Above 1, the row above is tried first; 1: it is tried, too; 0: it is, if the other patch is large
-    :return: Where it ends, or -1 when it does not fit; and ``row_above`` after it
-    """
+    """Write the patch that makes a frame of another."""
     cdef size_t size = <size_t>now.shape[0]
     if before.shape[0] != now.shape[0] or size < 1 or stop > <size_t>out.shape[0] or pos > stop or row > size:
         raise ValueError("these sizes do not fit each other")
@@ -69,15 +48,7 @@ def encode_patch(const uint8_t[::1] before, const uint8_t[::1] now, size_t row, 
 
 
 def apply_patch(const uint8_t[::1] patch, uint8_t[::1] frame, size_t size, size_t row):
-    """
-    Change a frame as a patch says.
-
-    :param patch: The patch, and at least ``READ_AHEAD`` bytes after it
-    :param frame: The frame, and at least ``WRITE_AHEAD`` bytes after it
-    :param size: Bytes of the frame
-    :param row: Bytes of a row; 0 for none
-    :return: Bytes of the patch; -1 where it is damaged
-    """
+    """Change a frame as a patch says."""
     if patch.shape[0] < FT_READ_AHEAD or frame.shape[0] < FT_WRITE_AHEAD or size > <size_t>frame.shape[0] - FT_WRITE_AHEAD:
         raise ValueError("there is not enough memory after the patch or the frame")
     cdef size_t length = ft_measure_patch(&patch[0], <size_t>patch.shape[0] - FT_READ_AHEAD)

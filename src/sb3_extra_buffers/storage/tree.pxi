@@ -8,13 +8,7 @@ cdef size_t _leaves_of(double[::1] sums) except 0:
 
 
 def set_leaves(double[::1] sums, int64_t[::1] leaves, const double[::1] values):
-    """
-    Change leaves of a tree and the sums above them.
-
-    :param sums: The tree, its root at 1
-    :param leaves: Numbers of the leaves; of one that is named twice, the last value counts
-    :param values: Their new values
-    """
+    """Change leaves of a tree and the sums above them."""
     cdef size_t first = _leaves_of(sums)
     cdef Py_ssize_t i
     if leaves.shape[0] != values.shape[0]:
@@ -28,13 +22,7 @@ def set_leaves(double[::1] sums, int64_t[::1] leaves, const double[::1] values):
 
 
 def find_leaves(double[::1] sums, const double[::1] targets, int64_t[::1] leaves):
-    """
-    Find the leaves in which prefix sums fall.
-
-    :param sums: The tree
-    :param targets: Prefix sums
-    :param leaves: As many numbers, filled
-    """
+    """Find the leaves in which prefix sums fall."""
     cdef size_t first = _leaves_of(sums)
     if leaves.shape[0] != targets.shape[0]:
         raise ValueError(f"{targets.shape[0]} targets do not fit {leaves.shape[0]} leaves")

@@ -15,8 +15,6 @@ class ValidSlots:
     The numbers of those slots that have a positive value, in order.
 
     They are listed block by block; only blocks that have changed are listed anew.
-
-    :param values: The values of all slots, by row and environment; kept, not copied
     """
 
     def __init__(self, values: npt.NDArray[Any]) -> None:
@@ -29,22 +27,17 @@ class ValidSlots:
         self._changed = np.ones(n_blocks, dtype=np.bool_)
 
     def mark_changed(self, start: int, end: int) -> None:
-        """
-        Say that values may have changed.
-
-        :param start: First row
-        :param end: The row after the last one; it may lie past the end of the ring
-        """
+        """Say that values may have changed."""
         for first, stop in ((start, min(end, self._rows)), (0, end - self._rows)):
             if first < stop:
                 self._changed[first * self._width // BLOCK : (stop * self._width - 1) // BLOCK + 1] = True
 
-    def count(self) -> int:
-        """
-        Count the slots.
+    def mark_unchanged(self) -> None:
+        """Take back all marks since ``count`` was called last."""
+        self._changed[:] = False
 
-        :return: How many have a positive value
-        """
+    def count(self) -> int:
+        """Count the slots."""
         blocks = np.flatnonzero(self._changed)
         if len(blocks):
             for block in blocks:
@@ -56,12 +49,7 @@ class ValidSlots:
         return int(self._ends[-1])
 
     def take(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """
-        Find slots by their rank; ``count`` must have been called since the last ``mark_changed``.
-
-        :param ranks: Integers below ``count()``
-        :return: What ``np.flatnonzero(values > 0)[ranks]`` would be
-        """
+        """Find slots by their rank; ``count`` must have been called since the last ``mark_changed``."""
         blocks = np.searchsorted(self._ends, ranks, side="right")
         places = self._places[blocks, ranks - (self._ends - self._counts)[blocks]]
         slots: npt.NDArray[np.int64] = blocks * BLOCK + places

@@ -25,11 +25,7 @@ def start_envs(make_venv: Callable[[list[EnvFactory]], VecEnv], env_fns: list[En
     """
     Make environments, in workers or here. Workers ignore Ctrl-C, which a terminal sends to them, too: this process decides
     what becomes of it, and can still save and close. They do not run the user's script again. Checkpoints can take the state
-    of environments in workers.
-
-    :param make_venv: What makes a ``VecEnv`` from factories: a class, or a callable
-    :param env_fns: The factories
-    :return: What it makes
+    of environments in workers. ``make_venv`` is a class of ``VecEnv``, or a callable that makes one.
     """
     with _main_replaced():
         venv = make_venv([partial(_make_here, os.getpid(), env_fn) for env_fn in env_fns])

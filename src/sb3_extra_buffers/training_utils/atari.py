@@ -8,16 +8,14 @@ import gymnasium as gym
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
 
-from sb3_extra_buffers.codecs._optional import install_hint
+from sb3_extra_buffers._support import install_hint
 from sb3_extra_buffers.training_utils._workers import start_envs
 
 __all__ = ["make_env"]
 
 
 def _register_games() -> None:
-    """
-    Make the Atari games known to Gymnasium, in this process.
-    """
+    """Make the Atari games known to Gymnasium, in this process."""
     try:
         import ale_py
 
@@ -30,12 +28,8 @@ def _register_games() -> None:
 
 def _make_game(env_id: str, /, **env_kwargs: Any) -> gym.Env[Any, Any]:
     """
-    Make one game. This runs in the worker, and a worker that was spawned (or came from a fork server)
-    knows nothing of what its parent registered.
-
-    :param env_id: Id of the game
-    :param env_kwargs: Keyword arguments for ``gymnasium.make``
-    :return: The game, without SB3's wrappers
+    Make one game, without SB3's wrappers. This runs in the worker, and a worker that was spawned (or came from a fork
+    server) knows nothing of what its parent registered.
     """
     _register_games()
     # SB3 gives a game that is named by its id this render mode, and one made by a callable none.

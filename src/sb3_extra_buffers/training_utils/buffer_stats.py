@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from stable_baselines3.common.buffers import BaseBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 
+from sb3_extra_buffers._support import resident_bytes
 from sb3_extra_buffers.storage import MemoryUsage
-from sb3_extra_buffers.training_utils.process_memory import resident_bytes
 
 __all__ = ["BufferStatsCallback"]
 
@@ -200,11 +201,10 @@ class BufferStatsCallback(BaseCallback):
         if self._buffer.size() == 0:
             return  # nothing to tell; and to ask would load compiled code here that the first add loads anyway
         usage = _usage(self._buffer)
-        resident = resident_bytes()
         self.logger.record("buffer/stored_mb", usage.total_bytes / _MB)
         self.logger.record("buffer/ratio", usage.ratio)
-        if resident is not None:
-            self.logger.record("buffer/rss_mb", resident / _MB)
+        with suppress(ImportError):  # without psutil, only Linux tells it
+            self.logger.record("buffer/rss_mb", resident_bytes() / _MB)
         for key, mean in (("buffer/add_us", self._add), ("buffer/sample_us", self._sample)):
             if written:
                 mean.start_again()

@@ -6,16 +6,29 @@ import math
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from copy import deepcopy
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from stable_baselines3.common.buffers import BaseBuffer
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.type_aliases import PolicyPredictor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, is_vecenv_wrapped
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnv,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+    is_vecenv_wrapped,
+    unwrap_vec_normalize,
+)
 
-from sb3_extra_buffers.training_utils.buffer_feeds import Feed, Step, as_the_buffers_want, make_feed
+from sb3_extra_buffers._spaces import same_form
 
 __all__ = ["Evaluation", "eval_model"]
 
@@ -61,6 +74,165 @@ def _short(value: float, decimals: int) -> str:
     return "0" if text == "-0" else text
 
 
+class _Step(NamedTuple):
+    """One step of all environments."""
+
+    obs: Any
+    action: Any
+    new_obs: Any
+    """Where an episode ended, the first observation of the next one."""
+    reward: Any
+    done: Any
+    infos: list[dict[str, Any]]
+    episode_start: Any
+    """Whether ``obs`` was the first observation of its episode."""
+
+
+# -- buffers that are filled as SB3's training loops fill them -----------------------------------------------------------
+
+
+class _ReplayFeed:
+    """Fills a replay buffer as ``OffPolicyAlgorithm`` does, and keeps the seconds that each ``add`` took."""
+
+    def __init__(self, buffer: ReplayBuffer, env: VecEnv) -> None:
+        self.seconds: list[float] = []
+        self._buffer = buffer
+        self._action_space = env.action_space
+        self._normalized: VecNormalize | None = unwrap_vec_normalize(env)
+        self._obs: Any = None
+
+    def begin(self, obs: Any) -> None:
+        self._obs = obs if self._normalized is None else self._normalized.get_original_obs()
+
+    def put(self, step: _Step) -> None:
+        new_obs, reward, action = step.new_obs, step.reward, step.action
+        if self._normalized is not None:
+            new_obs, reward = self._normalized.get_original_obs(), self._normalized.get_original_reward()
+        next_obs = self._with_last_observations(new_obs, step)
+        space = self._action_space
+        if isinstance(space, spaces.Box):  # as the policy scales them
+            action = 2.0 * ((action - space.low) / (space.high - space.low)) - 1.0
+        start = perf_counter()
+        self._buffer.add(self._obs, next_obs, action, reward, step.done, step.infos)
+        self.seconds.append(perf_counter() - start)
+        self._obs = new_obs
+
+    def _with_last_observations(self, new_obs: Any, step: _Step) -> Any:
+        """What followed each observation: where an episode ended that is its last one, not the first of the next."""
+        ended = [env for env in np.flatnonzero(step.done) if step.infos[env].get("terminal_observation") is not None]
+        if not ended:
+            return new_obs
+        next_obs = deepcopy(new_obs)
+        for env in ended:
+            last = step.infos[env]["terminal_observation"]
+            if self._normalized is not None:
+                last = self._normalized.unnormalize_obs(last)
+            if isinstance(next_obs, dict):
+                for key in next_obs:
+                    next_obs[key][env] = last[key]
+            else:
+                next_obs[env] = last
+        return next_obs
+
+
+class _RolloutFeed:
+    """
+    Fills a rollout buffer as ``OnPolicyAlgorithm`` does, until it is full.
+
+    Values and log probabilities are those of an actor-critic policy; with any other they are zeros.
+    """
+
+    def __init__(self, buffer: RolloutBuffer, model: Any) -> None:
+        self.seconds: list[float] = []
+        self._buffer = buffer
+        policy = getattr(model, "policy", model)
+        self._policy: Any = policy if hasattr(policy, "evaluate_actions") and hasattr(policy, "predict_values") else None
+
+    def begin(self, obs: Any) -> None:
+        pass
+
+    def put(self, step: _Step) -> None:
+        if self._buffer.full:
+            return
+        value, log_prob = self._judge(step)
+        reward = self._with_time_outs(step)
+        action = step.action
+        if isinstance(self._buffer.action_space, spaces.Discrete):
+            action = action.reshape(-1, 1)
+        start = perf_counter()
+        self._buffer.add(step.obs, action, reward, step.episode_start, value, log_prob)
+        self.seconds.append(perf_counter() - start)
+        if self._buffer.full:
+            self._buffer.compute_returns_and_advantage(last_values=self._values(step.new_obs), dones=step.done)
+
+    def _judge(self, step: _Step) -> tuple[th.Tensor, th.Tensor]:
+        if self._policy is None:
+            return th.zeros(len(step.done), 1), th.zeros(len(step.done))
+        with th.no_grad():
+            action = th.as_tensor(step.action, device=self._policy.device)
+            value, log_prob, _ = self._policy.evaluate_actions(self._policy.obs_to_tensor(step.obs)[0], action)
+        return value, log_prob
+
+    def _values(self, obs: Any) -> th.Tensor:
+        if self._policy is None:
+            return th.zeros(self._buffer.n_envs, 1)
+        with th.no_grad():
+            values: th.Tensor = self._policy.predict_values(self._policy.obs_to_tensor(obs)[0])
+        return values
+
+    def _with_time_outs(self, step: _Step) -> Any:
+        """Where an episode was cut off, the reward also holds what its last observation is worth."""
+        cut = [
+            env
+            for env in np.flatnonzero(step.done)
+            if step.infos[env].get("TimeLimit.truncated", False) and step.infos[env].get("terminal_observation") is not None
+        ]
+        if not cut or self._policy is None:
+            return step.reward
+        reward = step.reward.copy()
+        for env in cut:
+            reward[env] += self._buffer.gamma * self._values(step.infos[env]["terminal_observation"])[0].cpu().numpy().item()
+        return reward
+
+
+_Feed = _ReplayFeed | _RolloutFeed
+
+
+def _with_channels_as_in(buffers: Sequence[BaseBuffer], env: VecEnv) -> VecEnv:
+    """Check that buffers can take what environments give, and put the channels of images first if the buffers want that."""
+    for buffer in buffers:
+        if not isinstance(buffer, ReplayBuffer | RolloutBuffer):
+            raise TypeError(f"expected replay or rollout buffers of SB3 or of this package, not {type(buffer).__name__}")
+        if hasattr(buffer, "hidden_state_shape"):
+            raise TypeError(f"{type(buffer).__name__} needs the states of a recurrent policy, which are not available here")
+        if buffer.n_envs != env.num_envs:
+            raise ValueError(
+                f"the {type(buffer).__name__} was made for n_envs={buffer.n_envs}, but there are {env.num_envs} "
+                f"environments: make it with n_envs={env.num_envs}"
+            )
+        if isinstance(buffer, RolloutBuffer) and buffer.full:
+            raise ValueError(f"the {type(buffer).__name__} is full already: call its reset() first")
+    space = env.observation_space
+    images = [part for part in (space.spaces.values() if isinstance(space, spaces.Dict) else [space]) if is_image_space(part)]
+    candidates = [env]
+    # SB3's algorithms do the same to the environments that they are given, and make their buffers after it.
+    if images and not any(is_image_space_channels_first(image) for image in images):  # type: ignore[arg-type]
+        candidates.append(VecTransposeImage(env))
+    for candidate in candidates:
+        if all(same_form(buffer.observation_space, candidate.observation_space) for buffer in buffers):
+            return candidate
+    for buffer in buffers:
+        if not any(same_form(buffer.observation_space, candidate.observation_space) for candidate in candidates):
+            raise ValueError(
+                f"the {type(buffer).__name__} was made for {buffer.observation_space}, but the environments give "
+                f"{env.observation_space}: make it with their observation_space"
+            )
+    raise ValueError("some of the buffers want the channels of images first, others last: give them the same space")
+
+
+# -- playing -------------------------------------------------------------------------------------------------------------
+
+
 class _Count:
     """
     Counts whole episodes of each environment, as SB3's ``evaluate_policy`` does.
@@ -84,7 +256,7 @@ class _Count:
     def complete(self) -> bool:
         return not self._left.any()
 
-    def take(self, step: Step) -> int:
+    def take(self, step: _Step) -> int:
         """Count a step; tells how many episodes ended with it."""
         before = len(self.rewards)
         self._played += step.reward
@@ -112,7 +284,12 @@ def _bar(n_eps: int, wanted: bool) -> Any:
 
 
 def _play(
-    n_eps: int, env: VecEnv, model: PolicyPredictor, feeds: Sequence[Feed], deterministic: bool, progress_bar: bool
+    n_eps: int,
+    env: VecEnv,
+    model: PolicyPredictor,
+    feeds: Sequence[_Feed],
+    deterministic: bool,
+    progress_bar: bool,
 ) -> list[float]:
     count = _Count(n_eps, env)
     obs: Any = env.reset()
@@ -124,7 +301,7 @@ def _play(
         while not count.complete:
             action, states = model.predict(obs, state=states, episode_start=starts, deterministic=deterministic)
             new_obs, reward, done, infos = env.step(action)
-            step = Step(obs, action, new_obs, reward, done, infos, starts)
+            step = _Step(obs, action, new_obs, reward, done, infos, starts)
             for feed in feeds:
                 feed.put(step)
             ended = count.take(step)
@@ -173,8 +350,11 @@ def eval_model(
             raise ValueError(f"n_eps must be at least 1, got {n_eps}")
         one = isinstance(buffer, BaseBuffer)
         buffers: list[BaseBuffer] = [] if buffer is None else [buffer] if isinstance(buffer, BaseBuffer) else list(buffer)
-        env = as_the_buffers_want(env, buffers)
-        feeds = [make_feed(each, env, model) for each in buffers]
+        env = _with_channels_as_in(buffers, env)
+        feeds = [
+            _RolloutFeed(each, model) if isinstance(each, RolloutBuffer) else _ReplayFeed(each, env)  # type: ignore[arg-type]
+            for each in buffers
+        ]
         rewards = _play(n_eps, env, model, feeds, deterministic, progress_bar)
     finally:
         if close_env:

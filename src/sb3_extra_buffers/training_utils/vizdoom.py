@@ -1,9 +1,9 @@
 """
 ViZDoom as a Gymnasium environment: the picture, or a mask that says what each of its pixels shows.
 
-Masks come from ViZDoom's labels buffer. That buffer numbers the objects in view, and numbers them anew in every frame; here
-each object is given the value of its class instead, so that a monster looks the same wherever it stands and whoever stands
-beside it. That is what a network can learn from, and what compresses well.
+Masks come from ViZDoom's labels buffer, which numbers the objects in view, and numbers them anew in every frame. Here each
+object has the value of its class, so that a monster looks the same in every frame: a network can learn from that, and it
+compresses well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import gymnasium as gym
@@ -22,7 +21,7 @@ from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
 
-from sb3_extra_buffers.codecs._optional import install_hint
+from sb3_extra_buffers._support import need
 from sb3_extra_buffers.training_utils._workers import ctrl_c_ignored, start_envs
 
 __all__ = ["MASK_VALUES", "VizdoomEnv", "make_env"]
@@ -51,29 +50,13 @@ Array = np.ndarray[Any, np.dtype[np.uint8]]
 Observation = Array | dict[str, Array]
 
 
-def _import_vizdoom() -> ModuleType:
-    try:
-        import vizdoom
-    except ImportError as error:
-        raise ImportError(f"ViZDoom environments need vizdoom: {install_hint('vizdoom')}") from error
-    return vizdoom
-
-
-def _config_of(scenario: str) -> Path:
-    """
-    Find the file of a scenario.
-
-    :param scenario: Name of one that comes with ViZDoom, or the path of a ``.cfg`` file
-    :return: The file
-    """
-    bundled = Path(_import_vizdoom().scenarios_path)
-    if scenario.endswith(".cfg"):
-        path = Path(scenario)
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no scenario file {scenario!r}")
-        return path
-    path = bundled / f"{scenario}.cfg"
+def _config_of(scenario: str, bundled: Path) -> Path:
+    """Find the file of a scenario: one that is bundled with ViZDoom, or a ``.cfg`` file."""
+    is_file = scenario.endswith(".cfg")
+    path = Path(scenario) if is_file else bundled / f"{scenario}.cfg"
     if not path.is_file():
+        if is_file:
+            raise FileNotFoundError(f"there is no scenario file {scenario!r}")
         names = ", ".join(sorted(file.stem for file in bundled.glob("*.cfg") if file.with_suffix(".wad").exists()))
         raise ValueError(f"ViZDoom has no scenario {scenario!r}; it has: {names}. A file of your own ends in .cfg")
     return path
@@ -110,8 +93,8 @@ class VizdoomEnv(gym.Env[Observation, np.int64]):
         frame_skip: int = 4,
         render_mode: str | None = "rgb_array",
     ) -> None:
-        vizdoom = _import_vizdoom()
-        config = _config_of(scenario)
+        vizdoom = need("vizdoom", "vizdoom", "a ViZDoom environment")
+        config = _config_of(scenario, Path(vizdoom.scenarios_path))
         width, height = resolution
         size = getattr(vizdoom.ScreenResolution, f"RES_{width}X{height}", None)
         if size is None:
@@ -151,13 +134,7 @@ class VizdoomEnv(gym.Env[Observation, np.int64]):
         self._screen: Array = np.zeros((height, width, 3), np.uint8)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """
-        Begin an episode.
-
-        :param seed: Seed of the game, as Gymnasium has it
-        :param options: None are known
-        :return: The observation, and an empty dict
-        """
+        """Begin an episode, with another seed if there is one."""
         super().reset(seed=seed)
         if seed is not None:
             self.game.set_seed(seed % 2**32)
@@ -170,12 +147,7 @@ class VizdoomEnv(gym.Env[Observation, np.int64]):
         return self._look(), {}
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """
-        Press one button for as many tics as ``frame_skip`` says.
-
-        :param action: Which one
-        :return: What Gymnasium has a step return
-        """
+        """Press one button for as many tics as ``frame_skip`` says."""
         reward = float(self.game.make_action(self._presses[int(action)], self.frame_skip))
         over = bool(self.game.is_episode_finished())
         timeout = over and bool(self.game.is_episode_timeout_reached()) and not self.game.is_player_dead()
@@ -209,11 +181,7 @@ class VizdoomEnv(gym.Env[Observation, np.int64]):
         return frame
 
     def render(self) -> Array:
-        """
-        Give the last picture of the game.
-
-        :return: RGB, in the size that ViZDoom renders
-        """
+        """Return the last picture of the game as RGB, in the size that ViZDoom renders."""
         return self._screen.copy() if self._screen.ndim == 3 else np.repeat(self._screen[..., None], 3, axis=2)
 
     def close(self) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures
 import errno
 import logging
 import os
-import secrets
+import warnings
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
 
@@ -16,23 +21,47 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from sb3_extra_buffers.compressed.files import SavedToFiles
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage.disk import DISK, Disk, folder_path
-from sb3_extra_buffers.training_utils.resuming.background import BackgroundWork
 from sb3_extra_buffers.training_utils.resuming.folder import CheckpointFolder, checkpoints_in, read_manifest
-from sb3_extra_buffers.training_utils.resuming.moments import (
+from sb3_extra_buffers.training_utils.resuming.snapshot import (
     AT_END,
     AT_ROLLOUT,
     CUT_SHORT,
-    DAMAGED,
-    RESUMED,
     RUNS,
+    Run,
     go_on,
+    put_back_randomness,
     take_snapshot,
 )
-from sb3_extra_buffers.training_utils.resuming.randomness import put_back_randomness
 
 __all__ = ["ResumableCheckpoint"]
 
 _log = logging.getLogger(__name__)
+_running: weakref.WeakSet[Future[None]] = weakref.WeakSet()
+
+
+def in_background(work: Callable[[], None]) -> Future[None]:
+    """Do something in a thread. A fork waits for it, and so does the end of the process, which warns of its error."""
+    pool = ThreadPoolExecutor(1, "sb3-extra-buffers-checkpoint")  # the interpreter waits for its threads
+    future = pool.submit(work)
+    _running.add(future)
+    pool.shutdown(wait=False)
+    return future
+
+
+def wait_for_all() -> None:
+    """Wait until nothing is done in the background."""
+    concurrent.futures.wait(list(_running))
+
+
+def _warn_of_errors() -> None:
+    for future in list(_running):
+        if error := future.exception():
+            warnings.warn(f"the last checkpoint was not written: {error!r}", stacklevel=1)
+
+
+atexit.register(_warn_of_errors)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=wait_for_all)  # in the child there would be no thread to finish it
 
 
 class ResumableCheckpoint(BaseCallback):
@@ -41,7 +70,7 @@ class ResumableCheckpoint(BaseCallback):
     environments where these allow it. ``resume`` goes on from the last one.
 
     A checkpoint is made when a rollout starts, so on-policy algorithms are never in the middle of one, and once more when
-    training ends. Training stands still only while the values of that moment are taken; a thread writes them. Whenever the
+    training ends. Training stands still only while the values of that step are taken; a thread writes them. Whenever the
     process or the machine stops, a checkpoint that is not complete does not count. Of the buffer only what is new is
     written: checkpoints share the rest.
 
@@ -64,7 +93,7 @@ class ResumableCheckpoint(BaseCallback):
         """How long training stood still for the last checkpoint."""
         self._disk: Disk = DISK
         self._folder: CheckpointFolder | None = None
-        self._work = BackgroundWork()
+        self._writing: Future[None] | None = None
         self._last_step = 0
         self._in_rollout = False
 
@@ -81,38 +110,35 @@ class ResumableCheckpoint(BaseCallback):
                 "compressed one, such as replay_buffer_class=CompressedReplayBuffer"
             )
         self._close()
-        folder = CheckpointFolder(self.path, self.keep, self._disk, DAMAGED.get(model, frozenset()))
-        folder.open()
-        self._folder = folder
-        if not os.access(self.path, os.W_OK | os.X_OK):  # or the run would learn of it with its first checkpoint
-            self._close()
-            raise PermissionError(errno.EACCES, "checkpoints cannot be written to this folder; choose another", self.path)
+        run = RUNS.setdefault(model, Run())
+        self._folder = CheckpointFolder(self.path, self.keep, self._disk, run.damaged)
+        self._folder.open()
         try:
-            self._check_run()
+            if not os.access(self.path, os.W_OK | os.X_OK):  # or the run would learn of it with its first checkpoint
+                raise PermissionError(errno.EACCES, "checkpoints cannot be written to this folder; choose another", self.path)
+            self._check_run(run)
         except BaseException:
             self._close()
             raise
 
-    def _check_run(self) -> None:
+    def _check_run(self, run: Run) -> None:
         """Checkpoints of another run stay as they are."""
-        run = RUNS.setdefault(self.model, secrets.token_hex(8))
         found = checkpoints_in(self.path, self._disk)
-        said = []
+        manifests = []
         for checkpoint in found:
             try:
-                said.append(read_manifest(checkpoint, self._disk))
+                manifests.append(read_manifest(checkpoint, self._disk))
             except StorageError:
                 continue  # of this run or of another one
-        if found and not any(one["run"] == run for one in said):
-            step = f"at step {said[0]['num_timesteps']:,}" if said else "that cannot be read"
+        if found and not any(manifest["run"] == run.name for manifest in manifests):
+            step = f"at step {manifests[0]['num_timesteps']:,}" if manifests else "that cannot be read"
             raise FileExistsError(
                 f"{self.path} holds the checkpoint of another run {step}; go on with it by resume({self.path!r}, env=env), "
                 "choose another folder, or delete this one"
             )
-        resumed = RESUMED.get(self.model)
-        if resumed is not None and self.model.num_timesteps < resumed.step:
+        if self.model.num_timesteps < run.step:
             raise ValueError(
-                f"the model was resumed at step {resumed.step:,}, but learn() has set the number of steps to 0; resume it "
+                f"the model was resumed at step {run.step:,}, but learn() has set the number of steps to 0; resume it "
                 "again and call learn(..., reset_num_timesteps=False)"
             )
 
@@ -121,27 +147,27 @@ class ResumableCheckpoint(BaseCallback):
             raise ValueError(f"two callbacks of this training write checkpoints to {self.path}; leave one of them out")
         self._last_step = self.model.num_timesteps
         self._in_rollout = False
-        resumed = self._take_resumed(drop=False)
-        if resumed is not None and resumed.state["moment"] != AT_ROLLOUT:
-            put_back_randomness(resumed.state["randomness"])
+        state = self._resumed_state()
+        if state is not None and state["when"] != AT_ROLLOUT:
+            put_back_randomness(state["randomness"])
 
-    def _take_resumed(self, drop: bool = True) -> Any:
+    def _resumed_state(self) -> dict[str, Any] | None:
         """What the model was resumed from, if it has not gone on since."""
-        resumed = RESUMED.get(self.model)
-        if drop:
-            RESUMED.pop(self.model, None)
-        return resumed if resumed is not None and resumed.step == self.model.num_timesteps else None
+        run = RUNS[self.model]
+        return run.state if run.step == self.model.num_timesteps else None
 
     # -- while training -------------------------------------------------------------------------------------------------
 
     def _on_rollout_start(self) -> None:
         self._in_rollout = True
-        self._check_work()
-        resumed = self._take_resumed()
-        if resumed is not None:
-            go_on(self.model, self._root, resumed.state)
+        if not self._is_writing:
+            self._finish()
+        state = self._resumed_state()
+        RUNS[self.model].step, RUNS[self.model].state = 0, None
+        if state is not None:
+            go_on(self.model, self._root, state)
         is_due = self.model.num_timesteps // self.every > self._last_step // self.every
-        if is_due and not self._work.is_busy:
+        if is_due and not self._is_writing:
             self._make_checkpoint(AT_ROLLOUT)
 
     def _on_step(self) -> bool:
@@ -152,12 +178,10 @@ class ResumableCheckpoint(BaseCallback):
 
     def _on_training_end(self) -> None:
         try:
-            self._work.wait()
-            self._check_work()
+            self._finish()
             if self.model.num_timesteps > self._last_step:
                 self._make_checkpoint(CUT_SHORT if self._in_rollout else AT_END)
-                self._work.wait()
-                self._check_work()
+                self._finish()
         finally:
             self._close()
 
@@ -167,11 +191,11 @@ class ResumableCheckpoint(BaseCallback):
         root = self.locals.get("callback")
         return root if isinstance(root, BaseCallback) else None
 
-    def _make_checkpoint(self, moment: str) -> None:
+    def _make_checkpoint(self, when: str) -> None:
         start = perf_counter()
         step, folder = self.model.num_timesteps, self._folder
         assert folder is not None
-        snapshot = take_snapshot(self.model, self._root, self, moment)
+        snapshot = take_snapshot(self.model, self._root, self, when)
 
         def write() -> None:
             began = perf_counter()
@@ -180,17 +204,24 @@ class ResumableCheckpoint(BaseCallback):
                 seconds = perf_counter() - began
                 _log.info("Checkpoint at step %d: %.1f MB in %.1f s, in %s", step, size / 1e6, seconds, self.path)
 
-        self._work.start(write)
+        self._writing = in_background(write)
         self._last_step = step
         self.seconds_stopped = perf_counter() - start
 
-    def _check_work(self) -> None:
-        try:
-            self._work.check()
-        except OSError as error:
+    @property
+    def _is_writing(self) -> bool:
+        return self._writing is not None and not self._writing.done()
+
+    def _finish(self) -> None:
+        """Wait until nothing is written any more, and raise the error if there was one."""
+        if self._writing is None:
+            return
+        error = self._writing.exception()
+        self._writing = None
+        if isinstance(error, OSError):
             message = f"a checkpoint could not be written: {error.strerror or error}; those before it are complete"
             raise OSError(error.errno, message, self.path) from error
-        except Exception as error:
+        if error is not None:
             raise RuntimeError(f"a checkpoint could not be written to {self.path}; those before it are complete") from error
 
     def _close(self) -> None:

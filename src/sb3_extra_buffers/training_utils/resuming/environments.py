@@ -8,13 +8,13 @@ from typing import Any
 import gymnasium as gym
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
-from sb3_extra_buffers.training_utils.resuming.objects import (
+from sb3_extra_buffers.training_utils.resuming.state import (
+    UnsavableError,
     capture,
     capture_attributes,
     kind_of,
     put_back_attributes,
 )
-from sb3_extra_buffers.training_utils.resuming.values import UnsavableError
 
 __all__ = ["ResumableEnv"]
 
@@ -114,13 +114,7 @@ def _put_back_generators(layer: Any, saved: dict[str, Any]) -> None:
 
 
 def capture_env(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """
-    Take the state of one environment.
-
-    :param env: The environment, with its wrappers
-    :return: ``layers``, from the outermost to the innermost, or ``generators`` and ``reason`` if there is something that
-        cannot be saved
-    """
+    """Take the state of one environment: ``layers``, the outermost first; or ``generators``, and a ``reason`` why not."""
     layers = list(_layers(env, "env"))
     try:
         return {"layers": [_capture_layer(layer) for layer in layers]}
@@ -130,12 +124,7 @@ def capture_env(env: gym.Env[Any, Any]) -> dict[str, Any]:
 
 
 def put_back_env(env: gym.Env[Any, Any], saved: dict[str, Any]) -> None:
-    """
-    Put the state of one environment back.
-
-    :param env: An environment with the same wrappers
-    :param saved: What ``capture_env`` has returned
-    """
+    """Put the state of one environment back."""
     layers = list(_layers(env, "env"))
     if "layers" in saved:
         if len(layers) != len(saved["layers"]):
@@ -150,12 +139,7 @@ def put_back_env(env: gym.Env[Any, Any], saved: dict[str, Any]) -> None:
 
 
 def capture_envs(venv: VecEnv) -> dict[str, Any]:
-    """
-    Take the state of vectorized environments.
-
-    :param venv: The environments, with wrappers around all of them
-    :return: Plain values; with ``reason`` if they cannot go on in the middle of an episode
-    """
+    """Take the state of vectorized environments, with a ``reason`` if they cannot go on in the middle of an episode."""
     *wrappers, base = _layers(venv, "venv")
     saved: dict[str, Any] = {"seeds": list(base._seeds), "kinds": [kind_of(layer) for layer in (*wrappers, base)]}
     if isinstance(base, DummyVecEnv):
@@ -186,13 +170,7 @@ def _are_resumable(base: VecEnv) -> bool:
 
 
 def put_back_envs(venv: VecEnv, saved: dict[str, Any]) -> str | None:
-    """
-    Put the state of vectorized environments back, as far as it was saved.
-
-    :param venv: Environments with the same wrappers
-    :param saved: What ``capture_envs`` has returned
-    :return: None if they are in the middle of the same episodes as before, or else why they have to be reset
-    """
+    """Put a state back. Return None if the environments go on in the middle of episodes, or else why they have to be reset."""
     *wrappers, base = _layers(venv, "venv")
     base._seeds = list(saved["seeds"])  # what loading a model with a seed has set would be used at the next reset
     kinds = [kind_of(layer) for layer in (*wrappers, base)]
@@ -223,21 +201,11 @@ _STATISTICS = ("obs_rms", "ret_rms", "returns")
 
 
 def capture_normalizer(normalizer: VecNormalize) -> dict[str, Any]:
-    """
-    Take the statistics of a normalizer.
-
-    :param normalizer: The normalizer
-    :return: Plain values
-    """
+    """Take the statistics of a normalizer."""
     attributes = vars(normalizer)
     return {name: capture(attributes[name]) for name in _STATISTICS if name in attributes}
 
 
 def put_back_normalizer(normalizer: VecNormalize, saved: dict[str, Any]) -> None:
-    """
-    Put the statistics of a normalizer back; how it is set up stays as it is.
-
-    :param normalizer: The normalizer of the new environments
-    :param saved: What ``capture_normalizer`` has returned
-    """
+    """Put the statistics of a normalizer back; how it is set up stays as it is."""
     put_back_attributes(normalizer, saved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -17,23 +18,28 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from sb3_extra_buffers.compressed.file_loading import fill_buffer
 from sb3_extra_buffers.storage import StorageError
 from sb3_extra_buffers.storage.directory import SavedDirectory
-from sb3_extra_buffers.training_utils.resuming.background import wait_for_all
+from sb3_extra_buffers.storage.errors import OtherFormatError
+from sb3_extra_buffers.training_utils.resuming.callback import wait_for_all
 from sb3_extra_buffers.training_utils.resuming.environments import put_back_envs, put_back_normalizer
 from sb3_extra_buffers.training_utils.resuming.folder import (
     BUFFER,
     MODEL,
     STATE,
     Checkpoint,
-    NewerFormatError,
     checkpoints_in,
     read_file,
     read_manifest,
-    told_apart,
+    reading,
 )
-from sb3_extra_buffers.training_utils.resuming.models import find_algorithm, put_back_early
-from sb3_extra_buffers.training_utils.resuming.moments import CUT_SHORT, DAMAGED, RESUMED, RUNS, VERSIONS, Resumed
-from sb3_extra_buffers.training_utils.resuming.randomness import put_back_randomness
-from sb3_extra_buffers.training_utils.resuming.values import values_from_bytes
+from sb3_extra_buffers.training_utils.resuming.snapshot import (
+    CUT_SHORT,
+    RUNS,
+    VERSIONS,
+    Run,
+    find_algorithm,
+    put_back_early,
+    put_back_randomness,
+)
 
 __all__ = ["resume"]
 
@@ -56,7 +62,8 @@ def resume(
     If the last checkpoint is damaged, the one before it is loaded, and a warning says so. If environments cannot go on in the
     middle of an episode, they start new ones, and a warning says why.
 
-    The model is in SB3's own format, which is loaded by SB3 and contains pickles: resume only from folders that you trust.
+    ``model.zip``, which is in SB3's own format, and ``state.pkl`` contain pickles, which can run code: resume only from
+    checkpoints of your own.
 
     :param path: Folder of the checkpoints
     :param env: Environments, made in the same way as those of the run
@@ -70,25 +77,24 @@ def resume(
     found = checkpoints_in(path)
     if not found:
         raise FileNotFoundError(f"there is no complete checkpoint in {path}; start the run anew")
-    errors: dict[str, StorageError] = {}
+    errors: dict[str, str] = {}  # not the errors, which would keep all that was loaded
     for checkpoint in found:
         try:
             model = _load(checkpoint, env, algorithm, device, custom_objects)
-        except NewerFormatError:
+        except OtherFormatError:
             raise
         except StorageError as error:
-            errors[os.path.realpath(checkpoint.path)] = error
+            errors[os.path.realpath(checkpoint.path)] = str(error)
             continue
         if errors:
-            DAMAGED[model] = frozenset(errors)
+            RUNS[model].damaged = frozenset(errors)
             warnings.warn(
                 f"the last checkpoint in {path} is damaged ({next(iter(errors.values()))}); the run goes on from "
                 f"{os.path.basename(checkpoint.path)}, at step {model.num_timesteps:,}",
                 stacklevel=2,
             )
         return model
-    first = next(iter(errors.values()))
-    raise StorageError(f"none of the {len(found)} checkpoints in {path} can be read: {first}") from first
+    raise StorageError(f"none of the {len(found)} checkpoints in {path} can be read: {next(iter(errors.values()))}")
 
 
 def _load(
@@ -98,24 +104,29 @@ def _load(
     device: th.device | str,
     custom_objects: dict[str, Any] | None,
 ) -> Any:
-    said = read_manifest(checkpoint)
-    state = values_from_bytes(read_file(checkpoint, said, STATE))
-    cls = find_algorithm(said["algorithm"], algorithm)
+    manifest = read_manifest(checkpoint)
+    packed, file = read_file(checkpoint, manifest, STATE), io.BytesIO(read_file(checkpoint, manifest, MODEL))
+    cls = find_algorithm(manifest["algorithm"], algorithm)
     venv = cls._wrap_env(maybe_make_env(env, 0), 0)
-    _check_env(venv, said, checkpoint.path)
-    file, buffer = io.BytesIO(read_file(checkpoint, said, MODEL)), os.path.join(checkpoint.path, BUFFER)
-    if said["buffer"]:
-        _check_buffer(buffer)
+    _check_env(venv, manifest, checkpoint.path)
+    buffer = os.path.join(checkpoint.path, BUFFER)
+    if manifest["ring"]:
+        # A ring on disk is emptied before it is filled, so all of what is to fill it has to be there.
+        with reading(buffer):
+            saved = SavedDirectory(buffer)
+            for name in saved.parts:
+                saved.read(name)
     try:
+        state = pickle.loads(packed)
         model: Any = cls.load(file, env=venv, device=device, custom_objects=custom_objects, force_reset=False)
     except Exception as error:
-        _blame_versions(said["versions"], checkpoint.path, error)
+        _blame_versions(manifest["versions"], checkpoint.path, error)
         raise
-    if said["buffer"]:
+    if manifest["buffer"]:
         model.replay_buffer = _load_buffer(model, buffer)
     put_back_early(model, state["extras"])
     reason = put_back_envs(model.env, state["environments"])
-    if state["moment"] == CUT_SHORT:  # the environments are one step ahead of what the model knows
+    if state["when"] == CUT_SHORT:  # the environments are one step ahead of what the model knows
         reason = reason or CUT_SHORT
     if state["normalizer"] is not None:
         put_back_normalizer(model.get_vec_normalize_env(), state["normalizer"])
@@ -123,12 +134,11 @@ def _load(
         _start_new_episodes(model)
         warnings.warn(f"environments start new episodes: {reason}", stacklevel=4)
     put_back_randomness(state["randomness"])
-    RUNS[model] = said["run"]
-    RESUMED[model] = Resumed(model.num_timesteps, state)
+    RUNS[model] = Run(manifest["run"], step=model.num_timesteps, state=state)
     return model
 
 
-def _check_env(venv: VecEnv, said: dict[str, Any], where: str) -> None:
+def _check_env(venv: VecEnv, manifest: dict[str, Any], where: str) -> None:
     """Refuse environments that are not like those of the run."""
     facts = {
         "n_envs": venv.num_envs,
@@ -136,12 +146,12 @@ def _check_env(venv: VecEnv, said: dict[str, Any], where: str) -> None:
         "action_space": str(venv.action_space),
     }
     for name, now in facts.items():
-        if said[name] != now:
+        if manifest[name] != now:
             raise ValueError(
-                f"the environments do not fit {where}: {name} was {said[name]}, and is {now}; make them as before"
+                f"the environments do not fit {where}: {name} was {manifest[name]}, and is {now}; make them as before"
             )
     normalizes = unwrap_vec_normalize(venv) is not None
-    if said["normalizes"] != normalizes:
+    if manifest["normalizes"] != normalizes:
         advice = "leave VecNormalize out" if normalizes else "wrap them in VecNormalize"
         raise ValueError(f"the environments do not fit {where}: {advice}, as before")
 
@@ -157,17 +167,9 @@ def _blame_versions(before: Mapping[str, str], where: str, error: Exception) -> 
         ) from error
 
 
-def _check_buffer(path: str) -> None:
-    """Read all of it once, before anything is made of it."""
-    with told_apart(path):
-        saved = SavedDirectory(path)
-        for name in saved.parts:
-            saved.read(name)
-
-
 def _load_buffer(model: Any, path: str) -> Any:
     made = model.replay_buffer  # by SB3, just now: of the right class, and with a schedule that no file holds
-    with told_apart(path):
+    with reading(path):
         if made._ring is not None:  # a ring on disk, which may be further than the checkpoint: it goes back
             with made._lock:  # its thread must not write what is half filled
                 made.reset()
