@@ -341,5 +341,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     said = capsys.readouterr().err
     assert "can run any code" in said and "--allow-pickle" in said and not os.path.exists("d.sb3x")
     assert main(["convert", "c.pkl", "d.sb3x", "--allow-pickle"]) == 0
-    assert "process of its own" in capsys.readouterr().err
+    assert "opening a pickle" in capsys.readouterr().err
+    assert main(["convert", "a.sb3x", "e.npz", "--allow-pickle"]) == 0
+    assert "pickle" not in capsys.readouterr().err
     assert_same(open_dataset("d.sb3x")[:], open_dataset("a.sb3x")[:])

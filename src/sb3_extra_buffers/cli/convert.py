@@ -27,8 +27,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
             "convert buffer.sb3x buffer.npz",
             "convert replay_buffer.pkl buffer.sb3x --allow-pickle",
         ],
-        "A pickle can run any code when it is opened; `inspect` looks at one without running it. With --allow-pickle it is "
-        "opened in a process of its own.",
+        "A pickle can run any code when it is opened: open only your own. `inspect` looks at one without running it.",
     )
     parser.add_argument("source", metavar="SOURCE", help="a directory, a file, or minari:ID")
     parser.add_argument("target", metavar="TARGET", help="a new directory, .npz, .pkl, or minari:ID")
@@ -46,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from sb3_extra_buffers.storage import StorageError
 
     if options.allow_pickle and Path(options.source).suffix.lower() in (".pkl", ".pickle"):
-        print("opening a pickle, which can run any code, in a process of its own", file=sys.stderr)
+        print("opening a pickle, which can run any code", file=sys.stderr)
     try:
         total = convert(
             options.source, options.target, allow_pickle=options.allow_pickle, overwrite=options.force, progress=True
