@@ -128,7 +128,7 @@ def test_constraints_pin_all_we_name() -> None:
 
 def is_source_of_the_core(path: Path) -> bool:
     """Whether a file is compiled, or included by one that is."""
-    return path.suffix in (".c", ".h", ".inc", ".pyx", ".pxd") and path.name != "_core.c"
+    return path.suffix in (".c", ".h", ".inc", ".pyx", ".pxi", ".pxd") and path.name != "_core.c"
 
 
 CORE_SOURCES = {path for path in (ROOT / "src").rglob("*") if is_source_of_the_core(path)}
