@@ -41,7 +41,10 @@ def blocks(page: str) -> Iterator[Block]:
     text = (DOCS / page).read_text(encoding="utf-8")
     for found in _BLOCK.finditer(text):
         line = text.count("\n", 0, found.start("text")) + 1
-        yield Block(found["language"], found["text"], line, found["reason"])
+        code = found["text"]
+        if found["language"] == "diff":  # of Python code: what it is afterwards
+            code = "".join(f"{row[1:]}\n" for row in code.splitlines() if not row.startswith("-"))
+        yield Block(found["language"], code, line, found["reason"])
 
 
 def write_files(page: str, folder: Path) -> None:

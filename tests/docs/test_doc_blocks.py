@@ -75,7 +75,7 @@ def test_python_blocks(page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     module_of_page = ModuleType("page")  # a real one: classes that a page defines can be pickled
     monkeypatch.setitem(sys.modules, "page", module_of_page)
     for block in blocks(page):
-        if block.language == "python" and block.not_run is None:
+        if block.language in ("python", "diff") and block.not_run is None:
             tree = ast.parse(block.text)
             ast.increment_lineno(tree, block.line - 1)
             # An error names the page and its line.
@@ -95,7 +95,7 @@ def test_no_block_is_overlooked(page: str) -> None:
     found = list(blocks(page))
     fences = re.findall(r"^ *(?:```+|~~~+) *(\w+)", text, re.MULTILINE)
     assert fences == [block.language for block in found]
-    known = {"python", "bash", "console", "yaml", "text", "toml", "json"}
+    known = {"python", "diff", "bash", "console", "yaml", "text", "toml", "json"}
     assert {block.language for block in found} <= known, f"say how to test it, or use one of {sorted(known)}"
 
 
