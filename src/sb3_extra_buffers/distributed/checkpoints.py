@@ -23,7 +23,7 @@ import numpy as np
 from sb3_extra_buffers.distributed.blocks import pack, unpack
 from sb3_extra_buffers.distributed.shard import PriorityDrawer, Shard, Slot
 from sb3_extra_buffers.storage import StorageError
-from sb3_extra_buffers.storage.directory import Replacement, SavedDirectory
+from sb3_extra_buffers.storage.directory import DamagedFileError, Replacement, SavedDirectory
 
 _SHARD, _FLEET = "shard", "fleet"
 MODEL = "model.zip"
@@ -59,7 +59,7 @@ def save_shard(shard: Shard, path: str | os.PathLike[str], name: str, keep: str 
     with Replacement(path, nbytes) as files:
         states = {}
         if old is not None:
-            with contextlib.suppress(KeyError):  # what is damaged cannot be kept
+            with contextlib.suppress(KeyError, DamagedFileError):  # what is damaged cannot be kept
                 names = [_block_name(old["run"], held["name"]) for held in old["held"]]
                 for part in (*names, *([] if old["priorities"] is None else [old["priorities"]])):
                     files.keep(part)
@@ -101,7 +101,7 @@ def _put_block(shard: Shard, slot: Slot, columns: list[Any], files: Replacement)
     part = _block_name(shard.run.hex(), slot.name)
     try:
         files.keep(part)  # what a block holds follows from its name
-    except KeyError:
+    except (KeyError, DamagedFileError):
         files.put(part, pack(columns, slot.chunks)[1])
     sizes = [[len(chunk) for chunk in of_key] for of_key in slot.chunks]
     return {"name": slot.name, "splits": slot.splits, "sizes": sizes}

@@ -300,9 +300,10 @@ class Replacement:
             self._sizes[pack] = self._unread.size_of(pack)
 
     def keep(self, name: str) -> str:
-        """Have a part in the new state that the old one has, too."""
+        """Have a part of the old state in the new one; ``KeyError`` or ``DamagedFileError`` if there is none that is right."""
+        old = self._old[name]
         self._check_old(name)
-        self._parts[name] = self._old[name]
+        self._parts[name] = old
         return name
 
     def _write(self, data: Any, size: int) -> Part:
