@@ -41,6 +41,7 @@ def contents(buffer: Any, theirs: Any = None) -> dict[str, Any]:
     :return: By name; the same for two buffers that hold the same
     """
     found: dict[str, Any] = {"pos": buffer.pos % buffer.buffer_size, "full": buffer.size() == buffer.buffer_size}
+    getattr(buffer, "infos", None)  # HER makes them when somebody asks for them
     for name, value in vars(buffer).items():
         if isinstance(value, dict) and name in ("observations", "next_observations"):
             found |= {f"{name} {key}": _bytes_of(part) for key, part in as_kept_by(theirs, value).items()}

@@ -152,4 +152,5 @@ def test_dict_n_step_survives_pickling() -> None:
         each.add(obs, obs, np.zeros((2, 2)), np.ones(2), np.zeros(2), [{}, {}])
     assert np.array_equal(again.observations["observation"][6], obs["observation"])
     assert again.sample(5).next_observations["observation"].shape == (5, *env.observation_space["observation"].shape)
-    assert again.memory_usage().frames_stored == buffer.memory_usage().frames_stored
+    # What was loaded is a chunk of its own, and the next one begins with a stack again.
+    assert again.memory_usage().frames_stored <= 2 * buffer.memory_usage().frames_stored

@@ -117,6 +117,8 @@ class SavedSpans:
 
     def __init__(self, said: Any, frames: Frames, saved: SavedDirectory) -> None:
         self.places = check_places(said["spans"], frames.rows)
+        if not all(isinstance(name, str) for name, *_ in self.places):
+            raise ValueError("the parts of its spans have no names")
         self._frames, self._saved = frames, saved
         self._chunks: dict[Any, Chunk] = {}
 
