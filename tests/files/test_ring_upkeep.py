@@ -164,7 +164,7 @@ def test_no_state_keeps_the_one_before(tmp_path: Path) -> None:
         feed.add()
         ring._write()
     gc.collect()
-    assert first() is None
+    wait_for(lambda: first() is None)
     ours.close()
 
 
@@ -184,6 +184,7 @@ def test_a_ring_that_is_deleted_is_written(tmp_path: Path, caplog: pytest.LogCap
     model.myself = model  # as SB3's models are: only the collector finds it
     del ours, feed, model
     gc.collect()
+    wait_for(lambda: f"storage_dir {ring} was deleted" in caplog.text)  # its thread may be the last one to let go of it
     assert held(load_buffer(ring)) == expected
     (told,) = [record for record in caplog.records if f"storage_dir {ring} was deleted" in record.message]
     assert "its 7 rows (14 transitions) are there" in told.message
