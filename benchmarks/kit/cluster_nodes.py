@@ -100,7 +100,7 @@ def loopback_bytes() -> int:
 
 
 def message_bytes(message: Any) -> int:
-    """Tell how large a message is when Ray has serialised it."""
+    """Return the size of a message as Ray serialises it."""
     from ray._private.worker import global_worker
 
     return int(global_worker.get_serialization_context().serialize(message).total_bytes)

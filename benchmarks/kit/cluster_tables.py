@@ -39,7 +39,7 @@ def blocks(results: Results) -> str:
 
 
 def rates(results: Results) -> str:
-    """Tell how many batches a learner gets."""
+    """Batches that a learner gets in a second."""
     rows = results["rows"]
     found, fleet, network = rows["rates"]["batches_per_second"], rows["fleet"], rows.get("network", {})
     names = {
@@ -102,7 +102,7 @@ def arithmetic(results: Results) -> str:
 
 
 def thousand(results: Results) -> str:
-    """Tell how a thousand collectors fare."""
+    """Results of a thousand simulated collectors."""
     calm, hit = results["rows"]["undisturbed"], results["rows"]["failures"]
     lines = [
         ["collectors that failed", f"{calm['collectors_failed']}", f"{hit['collectors_failed']}"],

@@ -218,7 +218,7 @@ class OtherLoad:
         return time.time(), sum(times[:8]) - idle, sum(own[:4])
 
     def share(self) -> float:
-        """Tell how much of the machine others took since this was made."""
+        """Return the share of the machine that other programs took since this was made."""
         wall, busy, own = self._now()
         span = max(wall - self._wall, 1e-9) * (os.cpu_count() or 1)
         return round(min(1.0, max(0.0, (busy - self._busy - (own - self._own)) / span)), 3)

@@ -220,7 +220,7 @@ def datasets(results: Results) -> str:
 
 
 def recording(results: Results) -> str:
-    """Tell how large recordings are."""
+    """Sizes of recordings."""
     sizes = ("raw_bytes", "memory_bytes", "file_bytes", "page_bytes")
     lines = [[row["game"], f"{row['steps']:,}", *[megabytes(row[size]) for size in sizes]] for row in results["rows"].values()]
     return table(["game", "steps", "pictures", "in memory", "as a file", "as a page"], lines)
